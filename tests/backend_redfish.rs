@@ -1,7 +1,7 @@
 //! The Redfish backend against the BMC simulator: allowable values, secrets, and no repeated
 //! requests.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
-#![allow(clippy::disallowed_methods, reason = "what a BMC is given time for passes in real time")]
+#![allow(clippy::disallowed_methods, reason = "BMC timeouts run in real time")]
 
 #[path = "backend_redfish/odd.rs"]
 mod odd;
@@ -152,7 +152,7 @@ async fn accepted_resets_are_read_from_the_list_or_the_action_info() {
         assert_eq!(capabilities.resets, [ResetType::On, ResetType::ForceOff], "{told_by:?}");
         let refused = bench.machine.reset(ResetType::Nmi).await.unwrap_err();
         assert!(matches!(refused, BackendError::Unsupported { .. }), "{refused:?}");
-        assert_eq!(bench.requests("POST", "*Reset*"), 0, "what is not listed is not sent");
+        assert_eq!(bench.requests("POST", "*Reset*"), 0, "an unlisted reset type was sent");
     }
 }
 
@@ -192,7 +192,7 @@ async fn only_what_changes_is_sent() {
     let boot = body["Boot"].as_object().unwrap();
     assert_eq!(boot.keys().collect::<Vec<_>>(), ["BootSourceOverrideEnabled", "BootSourceOverrideTarget"]);
     bench.machine.set_boot_override(&once("Pxe"), false).await.unwrap();
-    assert_eq!(bench.requests("PATCH", "*"), 1, "nothing differs, so nothing is sent");
+    assert_eq!(bench.requests("PATCH", "*"), 1, "a request was sent although nothing differs");
 }
 
 #[tokio::test]
@@ -248,13 +248,13 @@ async fn drives_that_are_known_are_not_listed_again_until_one_is_gone() {
     // Like a destroy's process.
     let (_backend, another) = Bench::process(&bench.settings, &bench.clock);
     assert_eq!(another.media(&known).await.unwrap(), known);
-    assert_eq!(listed(), 1, "the drives of the record are read where they are");
+    assert_eq!(listed(), 1, "recorded drives are read without listing them");
 
     // Updated firmware can rename the slots.
     let mut renamed = known.clone();
     renamed[0].slot.push_str("-before");
     assert_eq!(another.media(&renamed).await.unwrap(), known);
-    assert_eq!(listed(), 2, "one of them is gone");
+    assert_eq!(listed(), 2, "a missing slot causes a new listing");
 }
 
 #[tokio::test]
@@ -268,7 +268,7 @@ async fn refused_parameters_of_an_insert_are_left_out() {
     bench.machine.insert_medium(&slot, "http://images.example/a.iso", true).await.unwrap();
     bench.machine.eject_medium(&slot).await.unwrap();
     let slots = bench.machine.media(&[]).await.unwrap();
-    assert!(slots.iter().all(|slot| slot.content().is_none()), "a name that stays is no image: {slots:?}");
+    assert!(slots.iter().all(|slot| slot.content().is_none()), "an ejected drive still shows an image: {slots:?}");
 }
 
 #[tokio::test]
@@ -306,7 +306,7 @@ async fn systems_behind_one_bmc_are_siblings() {
             let identity = bench.backend.machine(&name).unwrap().identify().await.unwrap();
             assert_eq!(identity.has_siblings, siblings, "{identity:?}");
         }
-        assert_eq!(bench.requests("GET", "/redfish/v1/Systems"), 1, "the list of a large chassis is read once");
+        assert_eq!(bench.requests("GET", "/redfish/v1/Systems"), 1, "the system list was read more than once");
     }
 }
 
@@ -325,7 +325,7 @@ async fn several_systems_need_to_be_told_apart() {
     })
     .await;
     bench.machine.observe().await.unwrap();
-    assert_eq!(bench.requests("GET", "*"), 1, "the id says where the system is");
+    assert_eq!(bench.requests("GET", "*"), 1, "the system_id did not save the lookup");
 }
 
 #[tokio::test]
@@ -378,7 +378,7 @@ async fn where_no_session_is_to_be_had_basic_authentication_serves() {
         for _ in 0..4 {
             bench.machine.observe().await.unwrap();
         }
-        assert!(bench.requests("POST", "*Sessions*") <= 1, "asked for once");
+        assert!(bench.requests("POST", "*Sessions*") <= 1, "a session was requested twice");
     }
 }
 
@@ -503,7 +503,7 @@ async fn certificates_are_judged_as_told() {
     };
     let settings = RedfishSettings { servers: [("node".to_owned(), server)].into(), ..RedfishSettings::default() };
     let backend = RedfishBackend::new(settings, &(Arc::new(SystemClock::default()) as _)).unwrap();
-    backend.machine("node").unwrap().observe().await.expect("the fingerprint that the error showed is the right one");
+    backend.machine("node").unwrap().observe().await.expect("the error showed the wrong fingerprint");
 
     let insecure = Bench::with(config(), |settings| {
         for server in settings.servers.values_mut() {
@@ -581,13 +581,13 @@ async fn a_bmc_that_asks_to_wait_is_asked_again_and_a_dead_one_is_not_waited_for
         assert!(matches!(error, BackendError::Unreachable { .. }), "{dead:?}: {error:?}");
         let before = bench.simulator.sequence();
         assert!(bench.machine.observe().await.is_err());
-        assert_eq!(bench.simulator.sequence(), before, "{dead:?}: the second read fails at once");
+        assert_eq!(bench.simulator.sequence(), before, "{dead:?}: the second read sent a request");
         bench.simulator.set_availability(&bmc, Availability::Up).await.unwrap();
     }
 }
 
 fn answer(status: u16, key: &str, apply: bool) -> FaultAction {
-    let body = FaultBody::Error { key: key.into(), message: "told by the test".into() };
+    let body = FaultBody::Error { key: key.into(), message: "simulated failure".into() };
     FaultAction::Answer { status, body, headers: vec![], apply }
 }
 
@@ -598,7 +598,7 @@ async fn an_answer_that_does_not_tell_what_was_done_leaves_the_outcome_unknown()
         bench.inject(answer(status, "InternalError", true), "POST", "*Reset*");
         let error = bench.machine.reset(ResetType::ForceRestart).await.unwrap_err();
         assert!(error.outcome_unknown(), "{status}: {error:?}");
-        assert!(error.to_string().contains("told by the test"), "{error}");
+        assert!(error.to_string().contains("simulated failure"), "{error}");
         assert_eq!(bench.requests("POST", "*Reset*"), 1, "{status}");
     }
     for (status, key) in [(503, "InternalError"), (500, "UnableToModifyDuringSystemPOST"), (409, "InternalError")] {
@@ -658,7 +658,7 @@ async fn a_partial_override_that_is_refused_is_sent_once_as_a_whole() {
         ["BootSourceOverrideTarget", "BootSourceOverrideEnabled", "BootSourceOverrideMode"].map(String::from).to_vec();
     let bench = Bench::new(personality).await;
     bench.machine.set_boot_override(&once("Pxe"), false).await.unwrap();
-    assert_eq!(bench.requests("PATCH", "*"), 2, "in part, then whole");
+    assert_eq!(bench.requests("PATCH", "*"), 2, "a partial PATCH, then the complete one");
     let disarm = BootOverride { enabled: Some("Disabled".into()), ..BootOverride::default() };
     bench.machine.set_boot_override(&disarm, false).await.unwrap();
     assert!(bench.machine.observe().await.unwrap().boot.unwrap().is_disabled());
@@ -718,7 +718,7 @@ async fn credentials_that_were_accepted_are_tried_once_more_after_a_while_and_th
         let before = bench.simulator.sequence();
         for _ in 0..3 {
             let error = bench.machine.observe().await.unwrap_err();
-            assert!(error.is_transient(), "a moment's refusal: {error:?}");
+            assert!(error.is_transient(), "the first refusal is not transient: {error:?}");
         }
         assert_eq!(bench.simulator.journal(&JournalQuery::default().since(before)).len(), 1, "asked once");
         bench.clock.pass(bench.settings.patience.doubt);
@@ -728,7 +728,7 @@ async fn credentials_that_were_accepted_are_tried_once_more_after_a_while_and_th
             assert!(matches!(again, Err(BackendError::Unauthorized { .. })), "{again:?}");
             let asked = bench.simulator.sequence();
             assert!(bench.machine.observe().await.is_err());
-            assert_eq!(bench.simulator.sequence(), asked, "no third time");
+            assert_eq!(bench.simulator.sequence(), asked, "a third request was sent");
         }
         bench.simulator.remove_fault(fault).unwrap();
     }
@@ -747,7 +747,7 @@ async fn a_bmc_that_starts_anew_is_away_and_not_gone() {
         assert!(error.is_transient(), "{action:?}: {error:?}");
         bench.clock.pass(bench.settings.patience.away);
         let error = bench.machine.observe().await.unwrap_err();
-        assert!(!error.is_transient(), "not for ever: {error:?}");
+        assert!(!error.is_transient(), "still transient after the grace period: {error:?}");
         bench.simulator.clear_faults();
         bench.machine.observe().await.unwrap();
     }
@@ -760,7 +760,7 @@ async fn a_log_in_without_a_reply_is_not_repeated_and_loses_no_change() {
     bench.machine.observe().await.unwrap();
     bench.machine.reset(ResetType::ForceOff).await.unwrap();
     bench.settled(PowerState::Off).await;
-    assert_eq!(bench.requests("POST", "*Sessions"), 1, "at most one session is left behind");
+    assert_eq!(bench.requests("POST", "*Sessions"), 1, "more than one session was created");
 }
 
 #[tokio::test]
@@ -806,7 +806,7 @@ async fn a_task_that_fails_after_its_call_has_returned_is_told_once() {
     };
     bench.inject(standing(serde_json::json!({ "TaskState": "Running" })), "GET", "*Task*");
     bench.machine.reset(ResetType::ForceRestart).await.unwrap();
-    assert!(bench.machine.late_answer().await.is_none(), "it runs on");
+    assert!(bench.machine.late_answer().await.is_none(), "the task is still running");
     bench.simulator.clear_faults();
     let messages =
         serde_json::json!([{ "MessageId": "Base.1.12.InternalError", "Message": "the fan tray is missing" }]);
@@ -863,7 +863,7 @@ async fn a_bmc_that_asks_for_a_longer_pause_is_left_alone_for_that_time() {
     let asked = bench.simulator.sequence();
     let error = bench.machine.reset(ResetType::ForceOff).await.unwrap_err();
     assert!(error.is_transient() && !error.outcome_unknown(), "{error:?}");
-    assert_eq!(bench.simulator.sequence(), asked, "no request before the pause is over");
+    assert_eq!(bench.simulator.sequence(), asked, "a request was sent before Retry-After ended");
     tokio::time::sleep(Duration::from_secs(4)).await;
     bench.machine.reset(ResetType::ForceOff).await.unwrap();
 }

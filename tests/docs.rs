@@ -117,7 +117,7 @@ fn every_promise_names_a_test_that_exists() {
 #[test]
 fn the_files_that_the_design_names_are_there() {
     let (missing, named) = promises::missing_files(Path::new(env!("CARGO_MANIFEST_DIR")));
-    assert!(missing.is_empty(), "DESIGN.md names files that are not there: {missing:?}");
+    assert!(missing.is_empty(), "DESIGN.md names files that do not exist: {missing:?}");
     assert!(named > 40, "the files were not found in the text: {named}");
 }
 

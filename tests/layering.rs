@@ -112,8 +112,8 @@ const TIME: &[&str] = &[
     "thread::sleep",
 ];
 
-/// Ends of paths that read a file or let a library read one. `files` reads those that carry trust,
-/// secrets or programs, and checks their paths.
+/// Ends of paths that read a file directly or through a library. `files` reads trusted files,
+/// secrets and programs, and checks their paths.
 const READS: &[&str] = &[
     "fs::read",
     "fs::read_to_string",
@@ -135,20 +135,20 @@ const READS: &[&str] = &[
 /// Files that read past `files`, each with the reason.
 const MAY_READ: &[(&str, &str)] = &[
     ("cli/stores.rs", "an export that the command names"),
-    ("clock.rs", "facts of the kernel"),
-    ("engine/liveness.rs", "facts of the kernel, and files in a folder of this user that it checks"),
+    ("clock.rs", "kernel data"),
+    ("engine/liveness.rs", "kernel data, and files in this user's folder, which it checks"),
     ("engine/renames.rs", "files in the same folder"),
     ("kubernetes/kubeconfig.rs", "checks each file with `files` before the client reads it"),
-    ("provider/shared/boot.rs", "ignition, as trusted as the configuration beside it"),
-    ("provider/shared/window.rs", "a calendar, as trusted as the configuration beside it"),
-    ("settings/identity.rs", "facts of the system"),
+    ("provider/shared/boot.rs", "Ignition file, as trusted as the configuration that names it"),
+    ("provider/shared/window.rs", "calendar file, as trusted as the configuration that names it"),
+    ("settings/identity.rs", "system data"),
     ("store/sqlite/file.rs", "the store, which `files` has checked"),
     ("store/sqlite/paths.rs", "the store, which `files` has checked"),
-    ("store/sqlite/reach.rs", "facts of the kernel"),
+    ("store/sqlite/reach.rs", "kernel data"),
 ];
 
-/// Ends of paths that create a client or open a connection. `outbound` alone may, because it checks
-/// where credentials go; `probe` has no credentials.
+/// Ends of paths that create a client or open a connection. Only `outbound` is allowed to, because
+/// it checks where credentials go; `probe` does not use credentials.
 const CLIENTS: &[&str] = &[
     "reqwest::Client",
     "reqwest::get",
@@ -255,7 +255,7 @@ fn the_rooms_keep_their_walls() {
 #[test]
 fn the_rules_depend_on_pure_crates_only() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join(RULES).join("Cargo.toml");
-    let manifest = fs::read_to_string(manifest).expect("the manifest is there");
+    let manifest = fs::read_to_string(manifest).expect("the manifest is readable");
     assert_eq!(check::dependencies(&manifest), PURE_CRATES.iter().map(|name| (*name).to_owned()).collect());
 }
 
@@ -290,7 +290,7 @@ fn files_are_read_in_one_place() {
     let past: Vec<&String> = found.iter().filter(|line| !MAY_READ.iter().any(|(file, _)| of(line, file))).collect();
     assert!(past.is_empty(), "{past:#?}");
     for (file, reason) in MAY_READ {
-        assert!(found.iter().any(|line| of(line, file)), "{file} needs no exception any more ({reason})");
+        assert!(found.iter().any(|line| of(line, file)), "{file} does not need its exception ({reason})");
     }
     for text in [
         "fn f() { std::fs::read(\"x\"); }",
@@ -309,10 +309,12 @@ fn files_are_read_in_one_place() {
 #[test]
 fn the_wire_reads_no_time_and_has_files_of_a_length_that_can_be_read() {
     let sources = Source::read_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/tf-plugin-server/src"));
-    assert!(!sources.is_empty(), "the crate holds no sources");
+    assert!(!sources.is_empty(), "the crate does not contain sources");
     let found = check::violations(&rules(), &sources);
-    let found: Vec<_> =
-        found.iter().filter(|why| why.contains("only `clock` may") || why.contains("lines, more than")).collect();
+    let found: Vec<_> = found
+        .iter()
+        .filter(|why| why.contains("allowed only in `clock`") || why.contains("lines, more than"))
+        .collect();
     assert!(found.is_empty(), "{found:#?}");
 }
 
@@ -332,12 +334,12 @@ fn one_function_of_each_port_chooses_who_keeps_claims() {
     assert_eq!(ask, PORTS);
 }
 
-/// Displayed values use their own words, not the names of the code.
+/// Messages show values in words for users, not in Rust names.
 #[test]
 fn nothing_is_shown_in_the_words_of_the_code() {
     let sources = rooms();
     let mut shown = sources.iter().filter(|source| source.text.contains("fmt::Debug::fmt(self"));
-    assert!(shown.next().is_none(), "a Display that is the Debug of its type");
+    assert!(shown.next().is_none(), "a Display implementation prints its Debug form");
     let told = quoted::violations(quoted::QUOTED, &sources);
     assert!(told.is_empty(), "\n{}", told.join("\n"));
 }
@@ -382,7 +384,7 @@ fn every_exception_is_still_needed() {
         let found = check::violations(&without, std::slice::from_ref(source));
         assert!(
             found.iter().any(|why| why.contains("lines, more than")),
-            "{file} needs no exception (up to {limit}) any more"
+            "{file} does not need its exception (up to {limit})"
         );
     }
 }

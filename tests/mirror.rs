@@ -1,7 +1,7 @@
 //! Cached API objects on a real API server: stale data is never reported as current.
 #![cfg(unix)]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::disallowed_methods, reason = "a test of time measures it")]
+#![allow(clippy::disallowed_methods, reason = "tests measure real time")]
 
 #[path = "support/mod.rs"]
 mod support;
@@ -74,7 +74,7 @@ async fn until(mirror: &Mirror, wanted: &str) {
         if read.as_ref().is_ok_and(|names| names.iter().any(|name| name == wanted)) {
             return;
         }
-        assert!(began.elapsed() < SOON, "{wanted} is not seen: {read:?}");
+        assert!(began.elapsed() < SOON, "{wanted} is missing in the mirror: {read:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -11,7 +11,7 @@ mod names;
 mod trusted;
 
 #[path = "../crates/tf-plugin-server/tests/wire/host.rs"]
-#[allow(dead_code, reason = "a part of it is used here")]
+#[allow(dead_code, reason = "only a part is used here")]
 mod host;
 
 use std::{
@@ -88,10 +88,13 @@ async fn the_memory_of_the_provider_is_in_no_core_dump() {
     let root = rustix::process::geteuid().is_root();
     let hard = Command::new("sh").args(["-c", "ulimit -H -c"]).output().unwrap().stdout;
     if hard.trim_ascii() == b"0" {
-        eprintln!("this system lets no process be dumped: only the owner of its files was judged");
+        eprintln!("core dumps are disabled on this system: only the file owner was tested");
         return;
     }
-    assert!(dumps(folder.path()) || !root, "no process is dumped here, and root sees no owner: this shows nothing");
+    assert!(
+        dumps(folder.path()) || !root,
+        "core dumps do not work here and root cannot test the file owner: this test proves nothing"
+    );
 }
 
 /// A kubeconfig's exec plugin can print secrets; hosts and CI jobs log the provider's output.
@@ -153,7 +156,7 @@ async fn nothing_in_a_shared_temporary_folder_is_followed_or_shared() {
         assert!(!folder.exists());
     }
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0, "a link was followed");
-    assert_eq!(fs::read_dir(shared.path()).unwrap().count(), 5, "something was left");
+    assert_eq!(fs::read_dir(shared.path()).unwrap().count(), 5, "the provider left files behind");
 }
 
 /// An address whose target server can change, like a DNS record.
@@ -236,7 +239,7 @@ async fn a_name_that_leads_elsewhere_since_the_last_request_gets_no_password() {
             }
             assert!(matches!(error, Err(BackendError::Untrusted { .. })), "{trust:?}: {error:?}");
             let heard = theirs.journal(&JournalQuery::default());
-            assert!(heard.is_empty(), "the other server was asked: {heard:?}");
+            assert!(heard.is_empty(), "the other server received a request: {heard:?}");
 
             // After the name points back, requests succeed again.
             name.leads_to(port(&ours)).await;

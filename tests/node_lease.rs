@@ -1,7 +1,7 @@
 //! The Leases shared by medik8s operators, on a real API server.
 #![cfg(unix)]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::disallowed_methods, reason = "a test of time measures it")]
+#![allow(clippy::disallowed_methods, reason = "tests measure real time")]
 
 #[path = "support/mod.rs"]
 mod support;
@@ -95,7 +95,7 @@ async fn a_node_is_taken_again_and_given_back_by_its_holder_only() {
 
     held_by(leases.take(node, "them", HOUR).await, "us");
     assert!(!leases.release(node, "them").await.unwrap());
-    assert_eq!(leases.observe(node).await.unwrap().unwrap(), first, "nobody else changed it");
+    assert_eq!(leases.observe(node).await.unwrap().unwrap(), first, "a foreign release changed the Lease");
 
     leases.take(node, "us", HOUR * 3).await.unwrap();
     let kept = leases.observe(node).await.unwrap().unwrap();

@@ -5,7 +5,7 @@
 //! project. `REDFISH_TREES` names a folder with one file per BMC: a JSON object with each
 //! resource's body under its path.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
-#![allow(clippy::disallowed_methods, reason = "a server that starts is given real time")]
+#![allow(clippy::disallowed_methods, reason = "the static server starts in real time")]
 
 use std::{
     collections::BTreeMap,

@@ -36,7 +36,6 @@ fn everything_said(command: &mut Command) -> (bool, String) {
     (output.status.success(), said)
 }
 
-/// Writes a shell script.
 fn script(file: &Path, text: &str) {
     fs::write(file, format!("#!/bin/sh\n{text}\n")).unwrap();
     fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
@@ -169,7 +168,7 @@ impl Checkout {
         let output = run(&mut self.release(&["linux_amd64"]));
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(reason), "{reason}: {said}");
-        assert!(!self.archives().exists(), "refused before anything is made");
+        assert!(!self.archives().exists(), "the release was refused after it wrote archives");
     }
 }
 
@@ -512,7 +511,7 @@ fn nothing_is_left_of_wine_after_a_program_was_tried() {
     let (good, said) = everything_said(tried.env("PATH", path).env("TMPDIR", &temporary));
     assert!(!good && said.contains("windows_amd64 says 'another program', and not"), "{said}");
     assert_eq!(fs::read_to_string(emulators.join("asked")).unwrap(), "-k\n");
-    assert!(emulators.join("ended").exists(), "its files were removed while it wrote: {said}");
+    assert!(emulators.join("ended").exists(), "its files were removed while it was running: {said}");
     assert_eq!(files(&temporary), BTreeSet::new(), "{said}");
 }
 
@@ -589,7 +588,7 @@ fn code_for_windows_and_macos_is_compiled_without_a_release() {
         fs::read_to_string(&log).unwrap()
     };
     assert!(called("").contains("make check-platforms\n"), "part of the long tests");
-    assert!(!called("postgres").contains("make"), "one store alone was asked for");
+    assert!(!called("postgres").contains("make"), "make ran for a single store");
 }
 
 /// C compiler flags form one string, separated by spaces.

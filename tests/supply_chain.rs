@@ -170,11 +170,11 @@ fn what_speaks_protocols_or_holds_keys_is_there_once() {
     for name in ONCE {
         let versions = graph.versions(name);
         let twice = TWICE.iter().find(|(known, _)| *known == name);
-        assert!(versions.len() <= 1 + usize::from(twice.is_some()), "{name} is there more than once: {versions:?}");
+        assert!(versions.len() <= 1 + usize::from(twice.is_some()), "{name} has several versions: {versions:?}");
         if let Some((_, by)) = twice {
-            assert_eq!(versions.len(), 2, "{name} is there once now: strike it from the list");
+            assert_eq!(versions.len(), 2, "{name} has a single version now: remove it from TWICE");
             let theirs = versions.iter().filter(|id| graph.only_through(id, by)).count();
-            assert_eq!(theirs, 1, "{name} has another user than {by}");
+            assert_eq!(theirs, 1, "{name} is used by other crates than {by}");
         }
     }
     for (name, by) in UNMAINTAINED {
@@ -199,7 +199,7 @@ fn the_program_holds_no_code_of_the_second_ones() {
             if graph.only_through(id, by) {
                 assert!(!holds(&named(id)), "{} is in the program", named(id));
             } else {
-                assert!(holds(&named(id)), "{} is not found, so that this test shows nothing", named(id));
+                assert!(holds(&named(id)), "{} was not found in the program, so this test proves nothing", named(id));
             }
         }
     }

@@ -44,7 +44,7 @@ async fn each_invocation_by_hand_makes_it_once() {
     let (fleet, workspace) = world().await;
     fleet.configure(&workspace, &action("ForceRestart", "reason = \"hangs\""));
     workspace.run(&PLAN).await.succeeded().says("node1 is restarted without asking its operating system");
-    assert!(fleet.resets("node1").is_empty(), "a plan restarted it");
+    assert!(fleet.resets("node1").is_empty(), "the plan restarted the server");
     let run = invoke(&workspace).await.succeeded();
     run.says("tests/op: node1 is restarted without asking its operating system");
     // Progress messages during the operation.
@@ -146,14 +146,14 @@ async fn killed_after_the_bmc_accepted_it_is_not_made_again() {
         run.kill_everything();
         drop(run);
         let gone = async || fleet.simulator.held(&query).is_empty().then_some(());
-        eventually("the end of the request", SOON, gone).await;
+        eventually("the BMC closes the interrupted request", SOON, gone).await;
         let applied = || {
             let resets = JournalQuery::system("node1").request("POST", "*ComputerSystem.Reset");
             fleet.simulator.journal(&resets).iter().filter(|entry| entry.applied).count()
         };
         let before = applied();
         let again = invoke(&workspace).await.succeeded();
-        assert_eq!(applied(), before, "{phase:?} {more}: made twice");
+        assert_eq!(applied(), before, "{phase:?} {more}: sent twice");
         if before == 0 {
             again.says("An operation could not be proven");
         }

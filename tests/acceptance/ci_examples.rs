@@ -177,14 +177,14 @@ async fn a_job_waits_is_killed_and_goes_on(host: Host, forge: Forge) {
     after.says("node1").says("ops/bios-node1");
 
     // The killed job left the state locked. The next job's error shows how to unlock it.
-    let lock = states.lock().expect("it was killed while it had it");
+    let lock = states.lock().expect("the killed job held the state lock");
     workspace.set("LOCK_TIMEOUT", "1s");
     forge.maintain(&mut workspace, "apply").await.failed().says("Error acquiring the state lock").says(&lock);
     workspace.set("STATE_LOCK", &lock);
     forge.maintain(&mut workspace, "apply").await.succeeded().says("1 added");
     workspace.set("STATE_LOCK", "");
     fleet.until("node1", PowerState::Off).await;
-    assert_eq!(fleet.resets("node1").len(), 1, "no reset is sent twice: {:?}", fleet.resets("node1"));
+    assert_eq!(fleet.resets("node1").len(), 1, "a reset was sent twice: {:?}", fleet.resets("node1"));
     forge.maintain(&mut workspace, "release").await.succeeded().says("1 destroyed");
     fleet.until("node1", PowerState::On).await;
     let after = forge.start(&workspace, &forge.after_failure()).wait(RUN_LIMIT).await.succeeded();
@@ -204,7 +204,7 @@ fn jobs_of_one_state_take_turns_and_end_after_the_provider() {
     assert!(job["concurrency"]["group"].as_str().is_some_and(|group| !group.contains("${{")), "{job}");
     assert_eq!(job["concurrency"]["cancel-in-progress"], false);
     assert!(job["timeout-minutes"].as_u64().unwrap() > longest_wait);
-    assert!(github["jobs"]["plan"]["concurrency"].is_null(), "a plan waits for no apply");
+    assert!(github["jobs"]["plan"]["concurrency"].is_null(), "a plan must not wait for an apply");
     assert!(github["on"]["workflow_dispatch"]["inputs"]["state_lock"].is_object());
 
     let gitlab = Forge::GitLab.file();

@@ -33,7 +33,7 @@ for_one_host! {
             fleet.configure_with(&workspace, &block, &off);
             // The apply's own plan shows it as well.
             let apply = workspace.apply().await.failed();
-            assert!(apply.words().matches(says).count() > 1, "{block}: {says:?} is not said twice:\n{}", apply.output);
+            assert!(apply.words().matches(says).count() > 1, "{block}: plan and apply do not both report {says:?}:\n{}", apply.output);
             assert_eq!(fleet.changes("node1"), Vec::<String>::new(), "{block}");
         }
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
@@ -44,7 +44,7 @@ for_one_host! {
         ] {
             workspace.configure(&format!("provider \"metal\" {{\n  metal3 = {{ {metal3}, namespace = \"metal3\" }}\n}}\n{off}"));
             let apply = workspace.apply().await.failed();
-            assert!(apply.words().matches(says).count() > 1, "metal3 {metal3}: {says:?} is not said twice:\n{}", apply.output);
+            assert!(apply.words().matches(says).count() > 1, "metal3 {metal3}: plan and apply do not both report {says:?}:\n{}", apply.output);
         }
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
     }

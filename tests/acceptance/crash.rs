@@ -77,7 +77,7 @@ impl Walk {
             None => workspace.start(&["destroy", "-refresh=false", "-auto-approve", "-input=false", "-no-color"]),
         };
         let query = HeldQuery { system: Some(node.clone()), ..HeldQuery::default() };
-        let held = eventually("a held request or the end", SOON, async || {
+        let held = eventually("a blocked request or the end of the run", SOON, async || {
             let held = self.fleet.simulator.held(&query).into_iter().next();
             if held.is_some() {
                 return Some(held);
@@ -180,7 +180,7 @@ for_one_host! {
         run.until_it_logs("GracefulShutdown", SOON).await;
         let providers = run.providers();
         run.kill_host();
-        eventually("the provider leaves", SOON, async || {
+        eventually("the provider exits", SOON, async || {
             providers.iter().all(|pid| !crate::support::process::is_alive(*pid)).then_some(())
         })
         .await;

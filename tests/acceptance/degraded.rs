@@ -129,7 +129,7 @@ for_one_host! {
             let fault = fleet.simulator.inject(Fault::show("/PowerState", value));
             workspace.try_plan().await.failed().says("The state of node1 is not known").says("shows no power state").says("server_power");
             workspace.apply_saved(&plan).await.failed().says("The state of node1 is not known");
-            assert_eq!(fleet.changes("node1"), [] as [String; 0], "nothing was asked of it");
+            assert_eq!(fleet.changes("node1"), [] as [String; 0], "a server with an unknown power state was changed");
             fleet.simulator.remove_fault(fault).unwrap();
         }
         // A lock alone does not need the power state.

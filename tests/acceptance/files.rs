@@ -29,7 +29,7 @@ for_one_host! {
             workspace.write("servers.yaml", &format!("{inventory}  {names}\n"));
             let refused = workspace.apply().await.failed();
             refused.says(says).says("inventory_password_").is_silent_about(SENTINEL);
-            assert!(fleet.simulator.journal(&bmc_simulator::JournalQuery::default()).is_empty(), "{names}: a BMC was asked");
+            assert!(fleet.simulator.journal(&bmc_simulator::JournalQuery::default()).is_empty(), "{names}: a BMC received a request");
         }
         // An explicitly allowed variable works, but only at its place.
         workspace.set("METAL_NODE1", "simulated-password");

@@ -101,7 +101,7 @@ async fn a_night_with_owners_windows_and_a_queue() {
     );
     let bios = bios.replace("Enforced", "OwnerApproval");
     fleet.configure_with(&asker, "owner = \"team-ops\"", &bios);
-    text.push_str(&format!("\n# Held by somebody, approval missing\n{}", plan(&asker).await));
+    text.push_str(&format!("\n# Held by another maintenance, approval missing\n{}", plan(&asker).await));
     asker.apply().await.succeeded();
 
     let windowed = holder.beside();
@@ -164,10 +164,10 @@ async fn errors_say_what_failed_why_and_what_to_do() {
         ("A wrong schedule", usual("window = { schedule = \"0 22 * *\", duration = \"1h\" }")),
         ("A window that never opens", usual("window = { schedule = \"0 22 30 2 *\", duration = \"1h\" }")),
         ("A window longer than its period", usual("window = { schedule = \"0 22 * * *\", duration = \"30h\" }")),
-        ("Nothing to complete it", usual("wait_for = \"Completed\"")),
-        ("Escalation without a question", usual("escalate_after = \"1h\"")),
+        ("Nothing can complete it", usual("wait_for = \"Completed\"")),
+        ("Escalation without an approval policy", usual("escalate_after = \"1h\"")),
         (
-            "An approval nobody asked for",
+            "An approval without a request",
             "resource \"metal_maintenance_approval\" \"a\" {\n  server = \"node1\"\n  maintenance = \"a/b\"\n}\n"
                 .to_owned(),
         ),
@@ -181,12 +181,12 @@ async fn errors_say_what_failed_why_and_what_to_do() {
     workspace.apply().await.succeeded();
     let other = workspace.beside();
     fleet.configure(&other, &usual("reason = \"second\""));
-    note("The same name with another wish", apply(&other).await);
+    note("The same name with a different request", apply(&other).await);
     fleet.configure_with(&other, "owner = \"others\"", &usual("reason = \"first\""));
-    note("The same name of another owner", apply(&other).await);
+    note("Another owner's maintenance of the same name", apply(&other).await);
     let own_turn = "resource \"metal_server_operation\" \"o\" {\n  server = \"node1\"\n  namespace = \"a\"\n  name = \"o\"\n  operation = \"On\"\n  policy = \"Enforced\"\n}\n";
     fleet.configure(&other, own_turn);
-    note("An operation beside one's own hold", apply(&other).await);
+    note("An operation on a server held by the same owner", apply(&other).await);
     fleet.configure(&other, &maintenance("node1", "waits", "timeouts = { create = \"1s\" }"));
     note("Not available in time", apply(&other).await);
     let claim = |owner: &str| {
@@ -206,7 +206,7 @@ async fn errors_say_what_failed_why_and_what_to_do() {
     let bmc = |name: &str| fleet.simulator.bmc_of(name).unwrap();
     fleet.simulator.set_availability(&bmc("node3"), Availability::Refusing).await.unwrap();
     fleet.configure(&other, &maintenance("node3", "away", "timeouts = { create = \"1s\" }"));
-    note("A BMC that is away", apply(&other).await);
+    note("An unreachable BMC", apply(&other).await);
     let _ = fleet
         .simulator
         .inject(Fault::error(500, "The service failed.").on_bmc(&bmc("node4")).on_request("POST", "*Reset"));
@@ -232,7 +232,7 @@ async fn errors_say_what_failed_why_and_what_to_do() {
     let show: Value = serde_json::from_str(&show).unwrap();
     let generation = show["maintenance"]["generation"].to_string();
     workspace.metal(&["release", "tests/m", "--generation", &generation, "--reason", "node needed"]).await.succeeded();
-    text.push_str(&format!("# Released by somebody else\n{}\n", plan(&workspace).await));
+    text.push_str(&format!("# Released by another user\n{}\n", plan(&workspace).await));
     golden!("errors", text);
 }
 
@@ -268,7 +268,7 @@ async fn changes_that_fail_releases_that_stand_and_other_states() {
     text.push_str(&format!("\n# A second state that adopts\n{}", plan(&copy).await));
     let restart = "resource \"metal_server_operation\" \"now\" {\n  server = \"node1\"\n  namespace = \"ops\"\n  name = \"restart\"\n  operation = \"PowerCycle\"\n  maintenance_id = \"tests/m\"\n}\n";
     fleet.configure_with(&copy, "owner = \"others\"", restart);
-    text.push_str(&format!("\n# Under the maintenance of another owner\n{}", plan(&copy).await));
+    text.push_str(&format!("\n# Under another owner's maintenance\n{}", plan(&copy).await));
 
     fleet.command_line(&mut holder);
     let show = holder.metal(&["show", "tests/m", "--json"]).await.succeeded().stdout;
@@ -334,9 +334,9 @@ async fn servers_that_change_their_identity_and_calls_that_are_late() {
     run.terminate();
     run.wait(SOON).await;
     // The pending shutdown completes first, and then the server is released.
-    text.push_str(&format!("\n# Given back while a shutdown is under way\n{}", destroy(&holder).await));
+    text.push_str(&format!("\n# Released during a shutdown\n{}", destroy(&holder).await));
     let show = holder.metal(&["show", "tests/late"]).await.succeeded().stdout;
-    text.push_str(&format!("$ show tests/late\n{show}\n# What the BMC was told\n{:?}\n", fleet.resets("node3")));
+    text.push_str(&format!("$ show tests/late\n{show}\n# Resets sent to the BMC\n{:?}\n", fleet.resets("node3")));
     golden!("identities", text);
 }
 

@@ -30,7 +30,7 @@ for_one_host! {
         let over = first.destroy().await.succeeded();
         over.says("A server was handed over as it is").says("is restored when tests/memory ends");
         waiting.wait(SOON).await.succeeded();
-        assert_eq!(fleet.resets("node1"), ["GracefulShutdown"], "it was restored in between");
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown"], "the server was restored during the handover");
         let held = second.resource(HELD).await.unwrap();
         assert_eq!((&held["previous_power_state"], &held["state"]), (&json!("On"), &json!("InMaintenance")));
         second.plan().await.is_empty();

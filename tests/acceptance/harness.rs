@@ -45,7 +45,7 @@ async fn a_wrong_password_is_refused() {
     "wrong".clone_into(&mut client.password);
     let path = format!("/redfish/v1/Systems/{}", sushy.system(1));
     let refused = tokio::spawn(async move { client.get(&path).await }).await;
-    assert!(refused.is_err(), "a wrong password was let in");
+    assert!(refused.is_err(), "a wrong password was accepted");
 }
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn another_authority_is_not_trusted() {
     let mut client = sushy.client();
     client.authority = other.client().authority;
     let refused = tokio::spawn(async move { client.get("/redfish/v1/").await }).await;
-    assert!(refused.is_err(), "a certificate of another authority was trusted");
+    assert!(refused.is_err(), "another authority's certificate was trusted");
 }
 
 #[tokio::test]

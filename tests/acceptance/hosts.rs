@@ -115,11 +115,11 @@ for_each_host! {
         assert!(!children.is_empty(), "{}", apply.output());
 
         apply.kill_host();
-        eventually("the host is gone", PATIENCE, async || (!process::is_alive(pid)).then_some(())).await;
+        eventually("the host process has ended", PATIENCE, async || (!process::is_alive(pid)).then_some(())).await;
         assert!(children.iter().all(|child| process::is_alive(*child)));
 
         apply.kill_everything();
-        eventually("the children are gone", PATIENCE, async || {
+        eventually("the child processes have ended", PATIENCE, async || {
             children.iter().all(|child| !process::is_alive(*child)).then_some(())
         })
         .await;

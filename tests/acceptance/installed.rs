@@ -58,7 +58,7 @@ async fn held_by_the_version_before(host: Host, workspace: &mut Workspace) -> Fl
     fleet
 }
 
-/// The new program takes over and changes a held server; the other one then releases it.
+/// The new version takes over and changes a held server; the old version then releases it.
 async fn up_and_back(fleet: &Fleet, workspace: &Workspace) {
     let resets = fleet.resets("node1");
     with_version(workspace, VERSIONS[1]);

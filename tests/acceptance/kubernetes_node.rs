@@ -236,13 +236,13 @@ for_one_host! {
         let apply = workspace.start_apply();
         apply.until_it_logs("disruption budget", SOON).await;
         assert!(place.cordoned().await);
-        eventually("web has left, db is kept by its budget", SOON, async || {
+        eventually("web is evicted, and db's disruption budget blocks db", SOON, async || {
             (place.names().await == ["agent", "db"]).then_some(())
         })
         .await;
-        assert_eq!(fleet.resets("node1"), [""; 0], "an undrained server is not switched off");
+        assert_eq!(fleet.resets("node1"), [""; 0], "a server was switched off before its Node was drained");
         for told in [vec!["queue"], vec!["show", "tests/m"]] {
-            eventually("what keeps a Pod is told to others as well", SOON * 2, async || {
+            eventually("queue and show report what blocks the eviction", SOON * 2, async || {
                 let told = workspace.metal(&told).await.succeeded().words();
                 (told.contains("/db (") && told.contains("disruption budget")).then_some(())
             })
@@ -288,7 +288,7 @@ for_one_host! {
         assert_eq!(fleet.resets("node1"), [""; 0]);
         place.cordon(true).await;
         workspace.destroy().await.succeeded();
-        assert_eq!((place.cordoned().await, place.marks().await), (true, 0), "that cordon is not ours");
+        assert_eq!((place.cordoned().await, place.marks().await), (true, 0), "another author's cordon was removed");
     }
 }
 
@@ -310,7 +310,7 @@ for_one_host! {
         fleet.configure_with(&workspace, &place.drained(allowed), &maintenance("node1", "m", OFF));
         workspace.apply().await.failed().says("was not drained within 7 s").says("disruption budget");
         assert_eq!((place.cordoned().await, place.marks().await, fleet.resets("node1").len()), (false, 0, 0));
-        eventually("only the one with a budget is left", SOON, async || (place.names().await == ["scratch"]).then_some(())).await;
+        eventually("only the Pod with a disruption budget remains", SOON, async || (place.names().await == ["scratch"]).then_some(())).await;
 
         fleet.configure_with(&workspace, &place.drained("drain_timeout = \"soon\""), &maintenance("node1", "m", OFF));
         workspace.try_plan().await.failed().says("kubernetes_node");
@@ -327,7 +327,7 @@ for_one_host! {
         workspace.apply().await.succeeded();
         assert_eq!(place.names().await, [""; 0]);
         workspace.destroy().await.succeeded();
-        assert_eq!((place.cordoned().await, place.marks().await), (true, 0), "not ours to uncordon");
+        assert_eq!((place.cordoned().await, place.marks().await), (true, 0), "another author's cordon was removed");
 
         place.cordon(false).await;
         place.pod("web", Some("ReplicaSet"), json!({})).await;
@@ -405,7 +405,7 @@ for_one_host! {
         let generation = workspace.resource("metal_server_maintenance.held").await.unwrap()["generation"].to_string();
         let as_is = ["release", "tests/m", "--generation", &generation, "--accept-as-is", "--reason", "test"];
         workspace.metal(&as_is).await.succeeded();
-        assert!(place.cordoned().await, "the server was not restored, so its Node is not uncordoned by itself");
+        assert!(place.cordoned().await, "a Node was uncordoned although its server was not restored");
 
         workspace.metal(&tidy).await.failed().says("stays cordoned for tests/m, which has ended: it is not Ready");
         // A `Ready` condition that outlives its kubelet does not count.

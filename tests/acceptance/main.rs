@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![allow(
     clippy::disallowed_methods,
-    reason = "a test's deadlines are real time; the provider's clock is not in this process"
+    reason = "test deadlines use real time; the provider's clock is not in this process"
 )]
 
 #[macro_use]

@@ -73,7 +73,7 @@ for_each_host! {
         let claim = theirs.resource(CLAIM).await.unwrap();
         assert_eq!((&claim["maintenance_needed"], &claim["pending"]), (&json!(false), &json!([])));
         assert_eq!(theirs.resource(APPROVAL).await.unwrap()["state"], "Used");
-        assert!(theirs.plan().await.changes().is_empty(), "an approval that was used is no drift");
+        assert!(theirs.plan().await.changes().is_empty(), "a used approval is shown as drift");
 
         // A started maintenance continues without the approval.
         owner(&fleet, &theirs, "");
@@ -294,7 +294,7 @@ for_each_host! {
         theirs.metal(&approve).await.succeeded().says("boot pxe");
         waiting.wait(SOON).await.succeeded();
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
-        // Other words need no further approval.
+        // Changing only the reason does not need another approval.
         asker(&fleet, &ours, &format!("{boots}\n  reason = \"BIOS 2.19\""));
         ours.apply().await.succeeded();
         ours.destroy().await.succeeded();

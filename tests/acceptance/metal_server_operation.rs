@@ -150,13 +150,13 @@ for_each_host! {
             drop(run);
             // The BMC detects the disconnect.
             let gone = async || fleet.simulator.held(&query).is_empty().then_some(());
-            eventually("the end of the request", SOON, gone).await;
+            eventually("the BMC closes the interrupted request", SOON, gone).await;
             let applied = |fleet: &Fleet| fleet.simulator.journal(&bmc_simulator::JournalQuery::system("node1").request("POST", "*ComputerSystem.Reset")).iter().filter(|entry| entry.applied).count();
             let before = applied(&fleet);
             let again = workspace.apply().await.succeeded();
             let made = workspace.resource(ADDRESS).await.unwrap();
             if before == 1 {
-                assert_eq!((applied(&fleet), &made["outcome"]), (1, &"Proven".into()), "{phase:?}: made twice");
+                assert_eq!((applied(&fleet), &made["outcome"]), (1, &"Proven".into()), "{phase:?}: sent twice");
             } else {
                 // The request never arrived, but nothing proves that, so it is not repeated.
                 assert_eq!((applied(&fleet), &made["outcome"]), (0, &"Unproven".into()), "{phase:?}");

@@ -77,7 +77,7 @@ for_each_host! {
         }
         let plan = workspace.plan().await;
         workspace.apply().await.succeeded();
-        assert!(fleet.simulator.journal(&JournalQuery::default()).is_empty(), "a BMC was asked");
+        assert!(fleet.simulator.journal(&JournalQuery::default()).is_empty(), "a BMC received a request");
         assert_eq!(workspace.json(&["output", "-json", "names"]).await, json!(["node1", "node2"]));
         assert_eq!(workspace.json(&["output", "-json", "none"]).await, json!([]));
         let servers = workspace.json(&["output", "-json", "servers"]).await;

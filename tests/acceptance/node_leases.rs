@@ -104,7 +104,7 @@ for_one_host! {
         let holder = place.holder().await.unwrap();
         assert!(holder.starts_with("metal/tests/m/"), "{holder}");
         let spec = place.lease().await.unwrap().spec.unwrap();
-        assert_eq!(spec.lease_duration_seconds, Some(i32::MAX), "a hold survives its process");
+        assert_eq!(spec.lease_duration_seconds, Some(i32::MAX), "the Lease expires although the maintenance outlives its process");
         workspace.plan().await.is_empty().run.is_silent_about("Lease");
 
         // Without its Lease, other operators can act on the Node: the plan locks the server again.
@@ -113,7 +113,7 @@ for_one_host! {
         place.hold(jiff::Timestamp::now());
         workspace.plan().await.only_replaces(HELD).run.says("is held by \"node-maintenance\"");
         workspace.destroy().await.succeeded();
-        assert_eq!(place.holder().await.as_deref(), Some("node-maintenance"), "somebody else's is left alone");
+        assert_eq!(place.holder().await.as_deref(), Some("node-maintenance"), "another holder's Lease was changed");
         fleet.until("node1", PowerState::On).await;
     }
 }
@@ -133,8 +133,8 @@ for_one_host! {
         assert!(ours.starts_with("metal/tests/m/"), "{ours}");
         run.kill_everything();
         drop(run);
-        eventually("the end of the request", SOON, async || fleet.simulator.held(&query).is_empty().then_some(())).await;
-        assert_eq!(place.holder().await, Some(ours.clone()), "the server may be in the middle of something");
+        eventually("the BMC closes the interrupted request", SOON, async || fleet.simulator.held(&query).is_empty().then_some(())).await;
+        assert_eq!(place.holder().await, Some(ours.clone()), "the Lease was released during a reset");
         workspace.apply().await.succeeded();
         assert_eq!(place.holder().await, Some(ours));
         workspace.destroy().await.succeeded();
@@ -245,7 +245,7 @@ for_one_host! {
         place.delete().await;
         run.wait(SOON).await.succeeded();
         assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
-        assert_eq!(place.holder().await, None, "it is over before anybody could be told");
+        assert_eq!(place.holder().await, None, "the operation did not release the Lease");
     }
 }
 

@@ -56,7 +56,7 @@ for_one_host! {
         workspace.try_plan().await.failed().says(WENT_BACK);
         let held = workspace.resource("metal_server_maintenance.held").await.expect("it is kept");
         assert_eq!(held["previous_power_state"], "On");
-        assert_eq!(fleet.changes("node1"), changes, "the server was left alone");
+        assert_eq!(fleet.changes("node1"), changes, "the server was changed");
     }
 }
 
@@ -85,7 +85,7 @@ for_one_host! {
             .says("prior power: On");
         workspace.metal(&["queue"]).await.succeeded().says("inspection");
         workspace.destroy().await.failed().says("tests/m waits for an inspection").says("disk 3 failed");
-        assert_eq!(fleet.changes("node1"), changes, "the server was left alone");
+        assert_eq!(fleet.changes("node1"), changes, "the server was changed");
 
         workspace.metal(&["store", "inspected", "tests/m", "--reason", "it is on"]).await.succeeded();
         workspace.metal(&["store", "inspected", "tests/m", "--reason", "again"]).await.succeeded().says("does not wait");

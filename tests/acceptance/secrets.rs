@@ -86,7 +86,7 @@ for_each_host! {
         assert!(written.len() > 5, "{written:?}");
         for (file, content) in written {
             let found = content.windows(PASSWORD.len()).any(|window| window == PASSWORD.as_bytes());
-            assert!(!found, "{} holds the password", file.display());
+            assert!(!found, "{} contains the password", file.display());
         }
     }
 }
@@ -104,7 +104,7 @@ fn comment(plan: &str) -> String {
         .unwrap();
     python.stdin.take().unwrap().write_all(plan.as_bytes()).unwrap();
     let output = python.wait_with_output().unwrap();
-    assert!(output.status.success(), "the comment was not made");
+    assert!(output.status.success(), "the script did not write the comment");
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -146,7 +146,7 @@ for_each_host! {
         workspace.set("METAL_REDFISH_PASSWORD", PASSWORD);
         let (raw, json) = saved_plan(&workspace).await;
         assert!(json.contains("metal_server_maintenance"), "{json}");
-        assert!(!holds(&raw, PASSWORD) && !json.contains(PASSWORD), "the saved plan holds the password");
+        assert!(!holds(&raw, PASSWORD) && !json.contains(PASSWORD), "the saved plan contains the password");
         let comment = comment(&json);
         assert!(comment.contains("node1") && !comment.contains(PASSWORD), "{comment}");
     }
@@ -231,7 +231,7 @@ async fn no_signature_is_kept(url: Option<&str>) {
     }
     for (file, content) in workspace.everything_written() {
         let of_the_host = file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("terraform.tfstate"));
-        assert!(of_the_host || !holds(&content, SIGNATURE), "{} holds the signature", file.display());
+        assert!(of_the_host || !holds(&content, SIGNATURE), "{} contains the signature", file.display());
     }
 }
 

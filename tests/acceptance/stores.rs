@@ -100,7 +100,7 @@ async fn a_store_that_dies_in_the_middle_stops_its_holder_until_it_is_back() {
     ]);
     let plan = plan.wait(Duration::from_mins(1)).await.succeeded();
     plan.says("The coordination store did not answer").says("No changes");
-    assert_eq!(fleet.changes("node1"), before, "nothing is done to the server while the store is away");
+    assert_eq!(fleet.changes("node1"), before, "the server was changed while the store was unreachable");
     server.start_again();
     run.wait(Duration::from_mins(1)).await.succeeded();
     assert_eq!(fleet.resets("node1").len(), 1, "{:?}", fleet.resets("node1"));
@@ -160,7 +160,7 @@ async fn a_holder_that_comes_back_after_its_server_was_taken_stops_for_good() {
     let changes = fleet.changes("node1");
     proxy.mend();
     run.wait(Duration::from_mins(1)).await.failed().says("node1").says("Nothing more was done to the server");
-    assert_eq!(fleet.changes("node1"), changes, "it touched the server after it was taken away");
+    assert_eq!(fleet.changes("node1"), changes, "the run changed the server after it lost the lock");
     let after = fleet.system("node1");
     assert_eq!((after.power, &after.boot, &after.media), (before.power, &before.boot, &before.media));
     operator.metal(&["store", "check"]).await.succeeded().says("0 held");
@@ -186,7 +186,10 @@ async fn a_store_is_moved_while_nobody_holds_a_server() {
     for url in shared() {
         let export = workspace.metal(&["store", "export"]).await.succeeded();
         let password = &fleet.simulator.credentials().password;
-        assert!(!export.stdout.contains(secrecy::ExposeSecret::expose_secret(password)), "a store holds a password");
+        assert!(
+            !export.stdout.contains(secrecy::ExposeSecret::expose_secret(password)),
+            "the export contains a password"
+        );
         fleet.configure(&workspace, &over);
         workspace.write("export.json", &export.stdout);
         let file = workspace.folder().join("export.json").display().to_string();
@@ -261,6 +264,6 @@ async fn a_store_that_cannot_be_reached_or_used_is_named_without_its_password() 
     fleet.configure(&workspace, &maintenance("node1", "m", ""));
     workspace.try_plan().await.failed().says("has the unknown parameter").is_silent_about("hunter2");
     for (file, content) in workspace.everything_written() {
-        assert!(!content.windows(7).any(|window| window == b"hunter2"), "{} holds the password", file.display());
+        assert!(!content.windows(7).any(|window| window == b"hunter2"), "{} contains the password", file.display());
     }
 }

@@ -115,7 +115,7 @@ for_one_host! {
         workspace.plan().await.is_empty();
         let resets = fleet.resets("node1");
         workspace.destroy().await.succeeded();
-        assert_eq!(fleet.resets("node1"), resets, "there was nothing left to restore");
+        assert_eq!(fleet.resets("node1"), resets, "the destroy reset a server that was already restored");
     }
 }
 

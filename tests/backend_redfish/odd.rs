@@ -149,7 +149,7 @@ async fn a_bmc_that_has_no_session_left_is_busy_and_not_closed_to_the_password()
     let _ = bench.simulator.inject(full);
     let error = bench.machine.observe().await.unwrap_err();
     assert!(matches!(&error, BackendError::Rejected { status: 503, transient: true, .. }), "{error:?}");
-    bench.machine.observe().await.expect("a session has ended meanwhile");
+    bench.machine.observe().await.expect("a free session");
     let tried = bench.simulator.journal(&JournalQuery { status: Some(401), ..JournalQuery::default() }).len();
     assert_eq!(tried, 1, "basic authentication was refused once");
 }
@@ -188,7 +188,10 @@ async fn lists_that_are_empty_for_a_moment_are_read_again() {
     assert!(bench.machine.media(&[]).await.unwrap().is_empty());
     assert_eq!(bench.machine.media(&[]).await.unwrap().len(), 2);
     let unlisted = bench.machine.capabilities().await.unwrap().resets;
-    assert!(unlisted.contains(&ResetType::GracefulRestart), "told nowhere, each may be tried: {unlisted:?}");
+    assert!(
+        unlisted.contains(&ResetType::GracefulRestart),
+        "without a list, every reset type is allowed: {unlisted:?}"
+    );
     let listed = bench.machine.capabilities().await.unwrap().resets;
     assert_eq!(listed, [ResetType::On, ResetType::ForceOff]);
 }

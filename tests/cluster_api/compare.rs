@@ -11,7 +11,6 @@ use crate::{
     },
 };
 
-/// The recorded table.
 const TABLE: &str = include_str!("table.txt");
 
 /// Steps in which older controllers differ.

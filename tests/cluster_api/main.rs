@@ -2,7 +2,7 @@
 //!
 //! `table.txt` contains the recorded behaviour for the steps of [`scenario`].
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
-#![allow(clippy::disallowed_methods, reason = "a test's deadlines are real time")]
+#![allow(clippy::disallowed_methods, reason = "test deadlines use real time")]
 
 #[path = "../support/mod.rs"]
 mod support;

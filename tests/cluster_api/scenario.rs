@@ -11,7 +11,6 @@ use crate::{
     },
 };
 
-/// Plays all steps.
 pub async fn play(on: &mut Stage) {
     arrives(on).await;
     withdrawn(on).await;
@@ -67,7 +66,7 @@ async fn drains(on: &mut Stage) {
 }
 
 async fn stale(on: &mut Stage) {
-    on.step("stale: approve-maintenance is there", async |on| {
+    on.step("stale: approve-maintenance is set", async |on| {
         on.world.withhold("m1").await;
         on.world.label_node("m1", json!({APPROVE_MAINTENANCE: "true"})).await;
     })
@@ -147,12 +146,12 @@ async fn without_state(on: &mut Stage) {
     .await;
     on.slow_step("no state: requested", async |on| on.label("m2", Some("requested")).await).await;
     on.slow_step("no state: the maintenance-controller starts (any order)", async |on| on.start_maintenance()).await;
-    on.step("no state: the label is removed while it is away", async |on| {
+    on.step("no state: the label is removed while it is stopped", async |on| {
         on.stop_maintenance();
         on.label("m2", None).await;
     })
     .await;
-    on.slow_step("no state: the maintenance-controller is back", async |on| on.start_maintenance()).await;
+    on.slow_step("no state: the maintenance-controller runs again", async |on| on.start_maintenance()).await;
 }
 
 async fn restarts(on: &mut Stage) {
@@ -187,7 +186,10 @@ async fn deleted(on: &mut Stage) {
         on.world.label_node("m1", json!({APPROVE_DELETION: "true"})).await;
     })
     .await;
-    on.slow_step("deleted: it is gone", async |on| assert!(on.world.finish_deletion("m1").await.is_empty())).await;
+    on.slow_step("deleted: its finalizers are removed", async |on| {
+        assert!(on.world.finish_deletion("m1").await.is_empty())
+    })
+    .await;
     on.step("deleting before the request", async |on| on.world.delete_machine("m2").await).await;
     on.step("deleting: requested", async |on| on.label("m2", Some("requested")).await).await;
     on.step("deleting: the label is removed", async |on| on.label("m2", None).await).await;
@@ -256,6 +258,9 @@ async fn another_cluster(on: &mut Stage) {
         on.world.create("Machine", "m6", machine).await;
     })
     .await;
-    on.slow_step("beside it: requested", async |on| on.label("m5", Some("requested")).await).await;
-    on.slow_step("beside it: the label of another is removed (any order)", async |on| on.label("m4", None).await).await;
+    on.slow_step("unreachable cluster: requested", async |on| on.label("m5", Some("requested")).await).await;
+    on.slow_step("unreachable cluster: another Machine's label is removed (any order)", async |on| {
+        on.label("m4", None).await
+    })
+    .await;
 }

@@ -56,7 +56,6 @@ impl Stage {
         Self { world, controllers, end, played: Vec::new(), taken: BTreeSet::new() }
     }
 
-    /// Starts the runtime extension.
     pub fn start_extension(&mut self, metal3: bool) {
         self.world.options.extension.metal3 = metal3;
         match &mut self.controllers {
@@ -70,7 +69,6 @@ impl Stage {
         }
     }
 
-    /// Kills the runtime extension.
     pub fn stop_extension(&mut self) {
         match &mut self.controllers {
             Controllers::StandIns => self.world.stop_extension(),
@@ -207,7 +205,6 @@ fn by_object(lines: &[String]) -> BTreeMap<&str, Vec<&str>> {
     all
 }
 
-/// Parses a table.
 pub fn read(table: &str) -> BTreeMap<String, Vec<String>> {
     let mut steps: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut current = String::new();

@@ -143,7 +143,7 @@ async fn a_deleted_machine_stays_until_every_hook_is_gone() {
     assert_eq!(world.finish_deletion("m1").await, [PRE_DRAIN, OURS]);
     world.label_node("m1", json!({APPROVE_DELETION: "true"})).await;
     let without = |machine: &Value| machine["metadata"]["annotations"][PRE_DRAIN].is_null();
-    world.until_machine("m1", "the extension's hook is gone", without).await;
+    world.until_machine("m1", "the extension's hook is removed", without).await;
     assert_eq!(world.finish_deletion("m1").await, [OURS]);
     world.merge("Machine", "m1", json!({"metadata": {"annotations": {OURS: null}}})).await;
     assert!(world.finish_deletion("m1").await.is_empty());

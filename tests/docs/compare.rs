@@ -34,14 +34,15 @@ fn compare_page(one: &Type, page: &str, text: &str, found: &mut Vec<String>) {
             continue;
         };
         if let Some(said) = described.how.filter(|said| !fits(*said, is.how)) {
-            found.push(format!("{page} says `{name}` is {said:?}, the schema says {:?}", is.how));
+            found.push(format!("{page} documents `{name}` as {said:?}, but the schema has {:?}", is.how));
         }
         if described.flags != is.flags {
-            found.push(format!("{page} says `{name}` is {:?}, the schema says {:?}", described.flags, is.flags));
+            found
+                .push(format!("{page} documents `{name}` as {:?}, but the schema has {:?}", described.flags, is.flags));
         }
         let text = page::one_line(&is.text);
         if described.text != text {
-            found.push(format!("{page} describes `{name}`: {}\n  and the schema: {text}", described.text));
+            found.push(format!("{page} describes `{name}`: {}\n  but the schema: {text}", described.text));
         }
     }
     let unknown = described.keys().filter(|name| !one.attributes.contains_key(*name));
@@ -70,7 +71,7 @@ fn leftovers(types: &[Type], root: &Path) -> Vec<String> {
             let name = entry.expect("readable").file_name();
             let page = format!("{folder}/{}", name.to_string_lossy());
             if !expected.contains(&page) {
-                found.push(format!("{page} describes nothing that the provider offers"));
+                found.push(format!("{page} describes a type that the provider does not offer"));
             }
         }
     }

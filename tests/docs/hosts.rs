@@ -90,9 +90,9 @@ impl Truth {
 
     fn words_and_rows(&self) -> Vec<String> {
         let without_words = self.features.iter().filter(|feature| feature.words().is_empty());
-        let without_words = without_words.map(|it| format!("tests/docs/hosts.rs has no words for the row {}", it.name));
+        let without_words = without_words.map(|it| format!("tests/docs/hosts.rs lacks words for the row {}", it.name));
         let without_row = WORDS.iter().filter(|(start, _)| self.row(start).is_none());
-        let without_row = without_row.map(|(start, _)| format!("{TABLE} has no row that begins with {start}"));
+        let without_row = without_row.map(|(start, _)| format!("{TABLE} lacks a row that begins with {start}"));
         without_words.chain(without_row).collect()
     }
 
@@ -107,7 +107,7 @@ impl Truth {
                     if let Some(patch) = of.get(4) {
                         let tried = format!("{} {version}{}", HOSTS[host], patch.as_str());
                         if !self.text.contains(&tried) {
-                            found.push(format!("{name} names {tried}, with which nothing was tried ({TABLE})"));
+                            found.push(format!("{name} names {tried}, which was not tested ({TABLE})"));
                         }
                     } else {
                         found.extend(self.contradiction(name, &block, host, version));
@@ -127,7 +127,7 @@ impl Truth {
             return None;
         }
         let rows: Vec<String> = meant.iter().map(|it| format!("{}: {}", it.name, it.since[host])).collect();
-        Some(format!("{name} says {} {version}, and {TABLE} {rows:?}: {block}", HOSTS[host]))
+        Some(format!("{name} states {} {version}, but {TABLE} {rows:?}: {block}", HOSTS[host]))
     }
 
     /// Returns the versions that a page must state but lacks.
@@ -150,7 +150,7 @@ impl Truth {
             for (host, version) in feature.since.iter().enumerate() {
                 let is_version = version.starts_with(|c: char| c.is_ascii_digit());
                 if is_version && !said.contains(&Statement { host, version: version.clone() }) {
-                    found.push(format!("{name} does not say {} {version} ({})", HOSTS[host], feature.name));
+                    found.push(format!("{name} does not mention {} {version} ({})", HOSTS[host], feature.name));
                 }
             }
         }
@@ -160,7 +160,7 @@ impl Truth {
     /// Returns rows whose first three cells are missing in README.
     fn missing_rows(&self, readme: &str) -> Vec<String> {
         let rows = self.features.iter().map(|it| format!("| {} | {} |", it.name, it.since.join(" | ")));
-        rows.filter(|row| !readme.contains(row)).map(|row| format!("README.md does not have the row {row}")).collect()
+        rows.filter(|row| !readme.contains(row)).map(|row| format!("README.md lacks the row {row}")).collect()
     }
 
     /// Returns hosts of the test suite that the guide lacks.
@@ -171,9 +171,9 @@ impl Truth {
         for host in HOSTS {
             let pin = text.split_once(&format!("Host::{host} => \"")).and_then(|(_, rest)| rest.split('"').next());
             match pin {
-                None => found.push(format!("{file} does not say which version of {host} runs the suite")),
+                None => found.push(format!("{file} does not define the {host} version of the test suite")),
                 Some(version) if !self.text.contains(&format!("| {host} {version} |")) => {
-                    found.push(format!("{TABLE} does not say what was tried with {host} {version}"));
+                    found.push(format!("{TABLE} does not list the tests with {host} {version}"));
                 }
                 Some(_) => {}
             }
@@ -250,23 +250,23 @@ fn versions_that_agree_are_no_problem() {
 #[test]
 fn each_contradiction_is_found() {
     let page = "docs/guides/from.md";
-    let other = "docs/guides/from.md says Terraform 1.9, and docs/guides/hosts.md [\"`moved` from others: 1.8\"]";
-    finds(page, "Terraform 1.8", "Terraform 1.9", &[other, "docs/guides/from.md does not say Terraform 1.8"]);
-    finds(page, "OpenTofu 1.10, ", "", &["docs/guides/from.md does not say OpenTofu 1.10"]);
-    finds(page, "1.6.2", "1.6.3", &["docs/guides/from.md names OpenTofu 1.6.3, with which nothing was tried"]);
-    finds("docs/actions/a.md", "newer", "OpenTofu 1.14", &["docs/actions/a.md says OpenTofu 1.14"]);
-    finds("docs/resources/a.md", "Identity", "Thing", &["docs/resources/a.md says Terraform 1.2"]);
-    finds("docs/resources/a.md", "Terraform", "Terraform and OpenTofu", &["docs/resources/a.md says OpenTofu 1.2"]);
-    finds("README.md", "1.10", "1.11", &["README.md does not have the row | `moved` from others | 1.8 | 1.10 |"]);
-    finds("tests/acceptance/hosts.rs", "1.15.5", "1.15.9", &["docs/guides/hosts.md does not say what was tried"]);
+    let other = "docs/guides/from.md states Terraform 1.9, but docs/guides/hosts.md [\"`moved` from others: 1.8\"]";
+    finds(page, "Terraform 1.8", "Terraform 1.9", &[other, "docs/guides/from.md does not mention Terraform 1.8"]);
+    finds(page, "OpenTofu 1.10, ", "", &["docs/guides/from.md does not mention OpenTofu 1.10"]);
+    finds(page, "1.6.2", "1.6.3", &["docs/guides/from.md names OpenTofu 1.6.3, which was not tested"]);
+    finds("docs/actions/a.md", "newer", "OpenTofu 1.14", &["docs/actions/a.md states OpenTofu 1.14"]);
+    finds("docs/resources/a.md", "Identity", "Thing", &["docs/resources/a.md states Terraform 1.2"]);
+    finds("docs/resources/a.md", "Terraform", "Terraform and OpenTofu", &["docs/resources/a.md states OpenTofu 1.2"]);
+    finds("README.md", "1.10", "1.11", &["README.md lacks the row | `moved` from others | 1.8 | 1.10 |"]);
+    finds("tests/acceptance/hosts.rs", "1.15.5", "1.15.9", &["docs/guides/hosts.md does not list the tests"]);
     finds(
         TABLE,
         "| functions |",
         "| calls |",
         &[
-            "tests/docs/hosts.rs has no words for the row calls",
-            "docs/guides/hosts.md has no row that begins with functions",
-            "README.md does not have the row | calls |",
+            "tests/docs/hosts.rs lacks words for the row calls",
+            "docs/guides/hosts.md lacks a row that begins with functions",
+            "README.md lacks the row | calls |",
         ],
     );
 }

@@ -24,7 +24,7 @@ pub fn check(root: &Path) -> (Vec<String>, usize) {
             found.extend(broken(root, &page, &link));
         }
         if page.starts_with("docs/") && text.len() > LARGEST {
-            found.push(format!("{page} has {} bytes, and registries take {LARGEST}", text.len()));
+            found.push(format!("{page} has {} bytes; registries accept at most {LARGEST}", text.len()));
         }
     }
     (found, count)
@@ -112,7 +112,7 @@ fn what_leads_nowhere_is_found() {
             "docs/a.md links to a.md#none: the heading does not exist",
             "docs/a.md links to ../src, which is not there",
             "docs/a.md links to #in-a-block: the heading does not exist",
-            "docs/large.md has 500001 bytes, and registries take 500000",
+            "docs/large.md has 500001 bytes; registries accept at most 500000",
         ]
     );
     assert_eq!(count, 7);

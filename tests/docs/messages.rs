@@ -230,7 +230,7 @@ fn messages_are_found_in_every_form() {
     assert_eq!((found.len(), found["… is …"].as_str()), (2, ""));
     assert_eq!(tables["… is away"], "Check it.");
     let mut causes = Found::new();
-    let source = "enum E { /// Nobody\n /// answered.\n ///\n /// More.\n #[error(\"{address}: no answer\")] Away { address: String } }";
+    let source = "enum E { /// No reply\n /// came.\n ///\n /// More.\n #[error(\"{address}: no answer\")] Away { address: String } }";
     variants(source.parse().unwrap(), &mut causes);
-    assert_eq!(causes["…: no answer"], "Nobody answered.");
+    assert_eq!(causes["…: no answer"], "No reply came.");
 }

@@ -47,19 +47,19 @@ fn front_matter(root: &Path) -> Vec<String> {
         }
         let front = text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n")).map(|(front, _)| front);
         let Some(front) = front else {
-            found.push(format!("{name} has no front matter"));
+            found.push(format!("{name} lacks front matter"));
             continue;
         };
         let value = |key: &str| front.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
         if value("page_title:").is_none_or(|title| title.trim_matches('"').is_empty()) {
-            found.push(format!("{name} has no page_title"));
+            found.push(format!("{name} lacks page_title"));
         }
         if value("subcategory:").is_none() {
-            found.push(format!("{name} has no subcategory"));
+            found.push(format!("{name} lacks subcategory"));
         }
         let described = front.split_once("description: |-\n").is_some_and(|(_, text)| !text.trim().is_empty());
         if !described {
-            found.push(format!("{name} has no description"));
+            found.push(format!("{name} lacks description"));
         }
     }
     found
@@ -70,7 +70,7 @@ fn imports(root: &Path) -> Vec<String> {
     for (name, text) in below(root, "docs/resources", "md") {
         let section = text.split("\n## Import\n").nth(1).unwrap_or_default();
         if !section.contains("import {") && !section.contains("cannot be imported") {
-            found.push(format!("{name} shows no import block, and does not say that there is no import"));
+            found.push(format!("{name} lacks an import block or the statement that import is unsupported"));
         }
     }
     found
@@ -111,7 +111,7 @@ fn passwords(root: &Path) -> Vec<String> {
             let variable = block.split('"').next().unwrap_or_default();
             let block = block.split("\n}").next().unwrap_or_default();
             if variable.contains("password") && !block.contains("ephemeral = true") {
-                found.push(format!("{name}: the variable {variable} is not ephemeral: a saved plan would hold it"));
+                found.push(format!("{name}: the variable {variable} is not ephemeral: a saved plan would contain it"));
             }
         }
     }
@@ -140,13 +140,13 @@ fn each_omission_is_found() {
     assert_eq!(
         check(root.path()),
         [
-            "docs/guides/b.md has no page_title",
-            "docs/guides/b.md has no subcategory",
-            "docs/guides/b.md has no description",
-            "docs/resources/a.md has no front matter",
-            "docs/resources/a.md shows no import block, and does not say that there is no import",
+            "docs/guides/b.md lacks page_title",
+            "docs/guides/b.md lacks subcategory",
+            "docs/guides/b.md lacks description",
+            "docs/resources/a.md lacks front matter",
+            "docs/resources/a.md lacks an import block or the statement that import is unsupported",
             "docs/index.md does not describe the variable CI_NUMBER",
-            "examples/x.tf: the variable bmc_password is not ephemeral: a saved plan would hold it",
+            "examples/x.tf: the variable bmc_password is not ephemeral: a saved plan would contain it",
         ]
     );
 }

@@ -25,7 +25,7 @@ pub fn check(root: &Path) -> (Vec<String>, usize) {
         }
         named += tests.len();
         let missing = tests.iter().filter(|test| !functions.contains(*test));
-        problems.extend(missing.map(|test| format!("there is no test {test}: {row}")));
+        problems.extend(missing.map(|test| format!("test {test} does not exist: {row}")));
     }
     (problems, named)
 }

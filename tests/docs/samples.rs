@@ -114,20 +114,20 @@ fn a_text_goes_on_in_indented_lines_and_is_compared_without_addresses() {
     finds_in_page(
         "Which one.",
         "Which\n  - one.",
-        &["docs/resources/box.md describes `server`: Which\n  and the schema: Which one."],
+        &["docs/resources/box.md describes `server`: Which\n  but the schema: Which one."],
     );
 }
 
 #[test]
 fn a_text_or_a_word_that_differs() {
     let differs = |name: &str, said: &str, is: &str| {
-        format!("docs/resources/box.md describes `{name}`: {said}\n  and the schema: {is}")
+        format!("docs/resources/box.md describes `{name}`: {said}\n  but the schema: {is}")
     };
     finds_in_page("Which one.", "Which one. Or two.", &[&differs("server", "Which one. Or two.", "Which one.")]);
     finds_in_page("How. |", "Why. |", &[&differs("boot", "Why.", "How.")]);
-    let flag = "docs/resources/box.md says `window.schedule` is [], the schema says [\"sensitive\"]";
+    let flag = "docs/resources/box.md documents `window.schedule` as [], but the schema has [\"sensitive\"]";
     finds_in_page("required, sensitive", "required", &[flag]);
-    let flag = "docs/resources/box.md says `server` is [\"write-only\"], the schema says []";
+    let flag = "docs/resources/box.md documents `server` as [\"write-only\"], but the schema has []";
     finds_in_page("required) Which", "required, write-only) Which", &[flag]);
 }
 
@@ -146,9 +146,9 @@ fn a_description_without_an_attribute() {
 
 #[test]
 fn a_wrong_word_about_an_attribute() {
-    let wrong = "docs/resources/box.md says `server` is Optional, the schema says Required";
+    let wrong = "docs/resources/box.md documents `server` as Optional, but the schema has Required";
     finds_in_page("(String, required) Which", "(String, optional) Which", &[wrong]);
-    let wrong = "docs/resources/box.md says `id` is Optional, the schema says Computed";
+    let wrong = "docs/resources/box.md documents `id` as Optional, but the schema has Computed";
     finds_in_page("(String, computed)", "(String, optional)", &[wrong]);
 }
 
@@ -174,7 +174,7 @@ fn missing_files() {
 
 #[test]
 fn a_page_that_was_left_behind() {
-    let expected = "docs/data-sources/gone.md describes nothing that the provider offers";
+    let expected = "docs/data-sources/gone.md describes a type that the provider does not offer";
     finds(|root| write(root, "docs/data-sources/gone.md", ""), &[expected]);
 }
 

@@ -35,7 +35,6 @@ pub trait Target {
     fn begin(&mut self) -> Vec<Vec<u8>>;
     /// Mutates an input. `others` supplies parts of other inputs.
     fn mutate(&mut self, context: &mut Context, input: &mut Vec<u8>, others: &[Vec<u8>]);
-    /// Runs an input.
     fn run(&mut self, input: &[u8]) -> Outcome;
     /// CPU time limit per input.
     fn longest(&self) -> Duration {
@@ -148,7 +147,7 @@ fn found(reason: &str) -> ! {
     end()
 }
 
-#[allow(clippy::disallowed_methods, reason = "nothing here has to be put in order")]
+#[allow(clippy::disallowed_methods, reason = "the process does not need cleanup")]
 fn end() -> ! {
     std::process::exit(1)
 }

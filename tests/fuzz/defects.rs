@@ -14,14 +14,14 @@ pub const KINDS: [(&str, &str); 6] = [
     ("defect-memory", "the process ended by signal"),
     ("defect-slow", "of processor time"),
     ("defect-secret", "the password came out"),
-    ("defect-rule", "a rule of its own"),
+    ("defect-rule", "a violated rule"),
 ];
 
 pub struct Defect(String);
 
 impl Defect {
     pub fn named(name: &str) -> Self {
-        assert!(KINDS.iter().any(|(known, _)| *known == name), "there is no target {name}");
+        assert!(KINDS.iter().any(|(known, _)| *known == name), "unknown target {name}");
         Self(name.to_owned())
     }
 }
@@ -64,7 +64,7 @@ impl Target for Defect {
                 while used() < end {}
             }
             "defect-secret" => outcome.said = format!("cannot read {SENTINEL}").into_bytes(),
-            _ => outcome.broken = Some("a rule of its own".to_owned()),
+            _ => outcome.broken = Some("a violated rule".to_owned()),
         }
         outcome
     }

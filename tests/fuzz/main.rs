@@ -11,7 +11,7 @@ mod calendar;
 mod child;
 mod defects;
 #[path = "../../crates/tf-plugin-server/tests/wire/host.rs"]
-#[allow(dead_code, reason = "a part of it is used here")]
+#[allow(dead_code, reason = "only a part is used here")]
 mod host;
 mod inventory;
 mod mutate;

@@ -36,7 +36,6 @@ fn secret(key: &str, text: &str) -> bool {
     key == "password" && text == "$password"
 }
 
-/// Renders as JSON.
 pub fn json(value: &Value, key: &str, to: &mut Vec<u8>) {
     if to.len() > LARGEST {
         to.extend(b"null");

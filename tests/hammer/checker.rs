@@ -145,12 +145,12 @@ pub fn judge(course: &Course) -> Vec<Fault> {
     let mut caught = course.caught.clone();
     for line in ordered {
         let Some((hold, attempt)) = who(line).filter(|(hold, _)| course.asked.get(*hold) == Some(&line.system)) else {
-            let what = format!("{} has no business on {}", line.account, line.system);
+            let what = format!("{} is not a hold of {}", line.account, line.system);
             faults.push(Fault { rule: Rule::Stranger, what, lines: vec![line.clone()] });
             continue;
         };
         if let Change::Other(what) = &line.change {
-            let what = format!("{hold} asked for what no hold of this run wants: {what}");
+            let what = format!("{hold} sent a change that holds never send: {what}");
             faults.push(Fault { rule: Rule::Stranger, what, lines: vec![line.clone()] });
         }
         let blocks = machines.entry(&line.system).or_default();
@@ -173,7 +173,7 @@ pub fn judge(course: &Course) -> Vec<Fault> {
         .collect();
     for (hold, system) in &course.asked {
         if !did.contains(hold.as_str()) && !course.failed.contains(hold) {
-            let what = format!("{hold} was asked for and changed nothing on {system}");
+            let what = format!("{hold} was requested but did not change {system}");
             faults.push(Fault { rule: Rule::Lost, what, lines: Vec::new() });
         }
     }
@@ -205,7 +205,7 @@ fn judge_machine(system: &str, blocks: &[Block<'_>], start: Option<&State>, faul
         }
         let accepted: Vec<&Line> = block.lines.iter().map(|(line, _)| *line).filter(|line| line.accepted).collect();
         for pair in accepted.windows(2).filter(|pair| pair[0].change == pair[1].change) {
-            let what = format!("{} did on {system} what was done already", pair[1].account);
+            let what = format!("{} repeated an accepted change on {system}", pair[1].account);
             faults.push(Fault { rule: Rule::Double, what, lines: block.shown() });
         }
         let Some(start) = start else { continue };

@@ -12,7 +12,7 @@
     clippy::disallowed_methods,
     clippy::unchecked_time_subtraction,
     clippy::duration_suboptimal_units,
-    reason = "a test of time measures it"
+    reason = "tests measure real time"
 )]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -47,7 +47,7 @@ use tally::Tally;
 use tokio::sync::Semaphore;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a process that the hammer starts"]
+#[ignore = "started by the hammer"]
 async fn a_worker() {
     Box::pin(worker::work()).await;
 }
@@ -88,17 +88,17 @@ async fn nobody_takes_what_it_cannot_see_for_dead_sqlite() {
     let hidden = match hidden::Hidden::possible() {
         Ok(hidden) => hidden,
         Err(why) => {
-            println!("skipped: only root can hide processes from each other, in a mount namespace of its own: {why}");
+            println!("skipped: hiding processes needs root and a separate mount namespace: {why}");
             return;
         }
     };
     let tally = Box::pin(hammer_in(Scene { hidden: Some(hidden), ..Scene::on(Kind::Sqlite) })).await;
-    assert!(tally.hidden > 0, "every process saw the others: {tally}");
+    assert!(tally.hidden > 0, "no process was hidden: {tally}");
 }
 
 async fn hammer(kind: Kind) {
     let tally = Box::pin(hammer_in(Scene::on(kind))).await;
-    assert!(tally.steps > 0, "nobody set the clock: {tally}");
+    assert!(tally.steps > 0, "the clock was never set: {tally}");
 }
 
 async fn hammer_in(scene: Scene) -> Tally {

@@ -94,7 +94,7 @@ impl Past for Replicated {
     }
 
     async fn put_back(&mut self) {
-        let (standby, _line) = self.standby.take().expect("a standby was made");
+        let (standby, _line) = self.standby.take().expect("a prepared standby");
         block_in_place(|| {
             self.primary.kill();
             standby.sql("postgres", "SELECT pg_promote(true, 30)");

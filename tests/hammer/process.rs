@@ -141,7 +141,7 @@ impl Process {
         match status {
             Ok(Ok(status)) if self.killed || status.success() => None,
             other => {
-                Some(format!("process {} ended by itself while it worked on {:?}: {other:?}", self.pid, self.order))
+                Some(format!("process {} exited unexpectedly while it worked on {:?}: {other:?}", self.pid, self.order))
             }
         }
     }

@@ -29,7 +29,7 @@ use crate::{
     supervisor::{Hold, Supervisor},
 };
 
-const REASON: &str = "the hammer put an earlier moment back";
+const REASON: &str = "the hammer restored a backup";
 
 impl Supervisor {
     /// Restores the store's backup and repairs everything.
@@ -48,7 +48,7 @@ impl Supervisor {
         }
         let done = |(number, hold): (&u64, &Hold)| hold.over.as_ref().map(|_| format!("hold-{number}"));
         let over: BTreeSet<String> = self.holds.iter().filter_map(done).collect();
-        let mut past = self.past.take().expect("a store whose moment was kept");
+        let mut past = self.past.take().expect("a store with a backup");
         past.put_back().await;
         self.past = Some(past);
         if meanwhile == Meanwhile::Run {
@@ -116,7 +116,7 @@ impl Supervisor {
         (self.store, _) = open_store(Some(&self.direct), &Environment::default(), clock).await.unwrap();
         let contents = self.store.contents().await.unwrap();
         let active: Vec<_> = contents.locks.iter().flat_map(|lock| lock.active.clone()).collect();
-        assert_eq!(marked, active.len(), "every active maintenance is marked: {said}");
+        assert_eq!(marked, active.len(), "not every active maintenance is marked: {said}");
         self.tally.marked += marked;
 
         let mut untold: Vec<String> = active.iter().map(|record| record.id.to_string()).collect();

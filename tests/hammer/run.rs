@@ -107,7 +107,7 @@ impl Supervisor {
             self.hammer(heard, part, sizes.processes).await;
             let at_work = |hold: &Hold| hold.uid.is_some() && hold.over.is_none();
             self.calmly_until(heard, sizes.processes, |this| this.holds.values().any(at_work)).await;
-            let mut store = self.past.take().expect("a store whose moment can be kept");
+            let mut store = self.past.take().expect("a store that supports backups");
             store.keep().await;
             self.past = Some(store);
             let done = self.tally.done;

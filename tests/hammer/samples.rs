@@ -186,7 +186,7 @@ fn of_a_store_that_went_back_each_part_is_judged_for_itself() {
     };
     let border = Border { at: 2, over: ["hold-1".to_owned()].into(), ..Border::default() };
     assert_eq!(rules(&whole, &border), []);
-    assert!(!judge(&whole).is_empty(), "as one part it is no good run");
+    assert!(!judge(&whole).is_empty(), "judged as one part, the run must fail");
 
     // Changes by an ended hold are judged. A missing repair counts in the last part.
     let mut bad = whole.clone();

@@ -51,7 +51,7 @@ impl Sizes {
 
 fn number<T: FromStr>(name: &str, default: T) -> T {
     match env::var(name) {
-        Ok(text) if !text.is_empty() => text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")),
+        Ok(text) if !text.is_empty() => text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")),
         _ => default,
     }
 }

@@ -288,7 +288,7 @@ impl Supervisor {
             (Some(_), true) if self.chance.percent(50) => From::Hold,
             (Some(_), _) => From::Resume,
             (None, true) => From::Hold,
-            (None, false) => unreachable!("hold-{number} is worked on, and nobody knows its record"),
+            (None, false) => unreachable!("hold-{number} has a process but no known record"),
         };
         self.begin(number, from).await;
     }
@@ -354,7 +354,7 @@ impl Supervisor {
                 }
                 return;
             }
-            _ if word == "over" || (hold.known_over && ["Withdrawn", "the record is gone"].contains(&rest)) => {
+            _ if word == "over" || (hold.known_over && ["Withdrawn", "record not found"].contains(&rest)) => {
                 if hold.over.is_none() {
                     if rest.starts_with("Failed") {
                         self.failed.insert(order.hold());

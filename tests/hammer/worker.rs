@@ -331,7 +331,7 @@ impl Worker {
                 None => return Ok(over(engine, uid).await),
                 driven => driven,
             },
-            (_, None) => unreachable!("only a known record is gone on with"),
+            (_, None) => unreachable!("only a known record can be resumed"),
         };
         if let Some(ReconcileResult { record, finish, .. }) = driven {
             match finish {
@@ -364,7 +364,7 @@ async fn over(engine: &Engine, uid: &Uid) -> String {
             Phase::Failed { cause, .. } => format!("<over> Failed {cause}"),
             other => format!("<failed> still {}", other.name()),
         },
-        Ok(None) => "<failed> the record is gone".to_owned(),
+        Ok(None) => "<failed> record not found".to_owned(),
         Err(error) => format!("<failed> {error}"),
     }
 }

@@ -10,7 +10,6 @@ use crate::{
     support::ironcore::{Options, family::Family, world::World},
 };
 
-/// Returns a family's table.
 fn table(family: Family) -> String {
     let path = format!("{}/tests/ironcore/tables/{family:?}.txt", env!("CARGO_MANIFEST_DIR"));
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))

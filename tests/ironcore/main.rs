@@ -3,7 +3,7 @@
 //! `tables/` contains each family's states of server, claim and requests in the steps of
 //! [`scenario`]. [`record`] runs the same steps with real operators.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
-#![allow(clippy::disallowed_methods, reason = "a test's deadlines are real time")]
+#![allow(clippy::disallowed_methods, reason = "test deadlines use real time")]
 
 #[path = "../support/mod.rs"]
 mod support;

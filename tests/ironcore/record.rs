@@ -34,11 +34,11 @@ fn variable(name: &str) -> String {
 }
 
 fn family() -> Family {
-    Family::named(&variable("FAMILY")).expect("FAMILY is none")
+    Family::named(&variable("FAMILY")).expect("FAMILY is not a known family")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "records, judges nothing"]
+#[ignore = "only records"]
 async fn ours() {
     print!("{}", compare::play(family(), quiet()).await);
 }

@@ -56,12 +56,12 @@ pub async fn play(stage: &mut Stage, arrive: impl AsyncFnOnce(&Stage)) {
 
 async fn unclaimed(stage: &mut Stage) {
     stage
-        .step("nobody's server: a request", async |on: &Stage| {
+        .step("unclaimed server: a request", async |on: &Stage| {
             let more = if on.family == Family::MaintenanceGroup { json!({}) } else { json!({"serverPower": "On"}) };
             on.request("free", "OwnerApproval", more).await;
         })
         .await;
-    stage.step("nobody's server: it ends", async |on: &Stage| on.delete("free").await).await;
+    stage.step("unclaimed server: it ends", async |on: &Stage| on.delete("free").await).await;
 }
 
 async fn by_approval(stage: &mut Stage) {
@@ -204,7 +204,7 @@ async fn operations(stage: &mut Stage) {
     stage.step("no operation", async |on: &Stage| on.operate("reboot").await).await;
     if stage.last("server").contains("reboot") {
         stage
-            .step("no operation: taken away", async |on: &Stage| {
+            .step("no operation: removed by hand", async |on: &Stage| {
                 on.merge_server(json!({"metadata": {"annotations": null}})).await;
             })
             .await;

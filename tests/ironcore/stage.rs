@@ -41,7 +41,6 @@ pub enum End {
 pub struct Stage {
     pub cluster: Cluster,
     pub family: Family,
-    /// Name of the server.
     pub server: String,
     pub end: End,
     /// Steps so far with their observed states.
@@ -236,7 +235,6 @@ impl Stage {
         self.cluster.merge(Kind::Claim, &Key::within("default", "claim"), change).await.unwrap();
     }
 
-    /// Claims the server.
     pub async fn claim(&self) {
         let spec = json!({"power": "On", "image": "os:1", "serverRef": {"name": self.server}});
         let object = json!({"metadata": {"name": "claim", "namespace": "default"}, "spec": spec});

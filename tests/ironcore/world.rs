@@ -103,7 +103,8 @@ async fn power_goes_as_the_request_says_and_back_as_the_claim_does() {
     let spec = json!({"policy": "OwnerApproval", "serverPower": "Off", "locatorLED": "Lit"});
     world.cluster.create(Kind::Legacy, request("m", spec)).await.unwrap();
     let marked = ["label maintenance-needed=true"];
-    patience::until("the claim is told", async || (world.marks("owners", "claim").await == marked).then_some(())).await;
+    patience::until("the claim is marked", async || (world.marks("owners", "claim").await == marked).then_some(()))
+        .await;
     assert_eq!(simulator.system("node1").unwrap().power, PowerState::On);
     world.approve("owners", "claim").await;
     simulator.wait_power("node1", PowerState::Off, LONG).await.unwrap();
@@ -167,9 +168,9 @@ async fn v0_7_takes_the_lock_of_the_maintenance_operator_away() {
     let says = |one: &Object| text(one, "/status/state") == "InMaintenance";
     world.until(Kind::Maintenance, &key, "says so", says).await;
     let lost = |one: &Object| Key::referred(one, "/spec/serverMaintenanceRef").is_none();
-    world.until(Kind::Server, &Key::cluster("node1"), "the lock is gone", lost).await;
+    world.until(Kind::Server, &Key::cluster("node1"), "the lock is removed", lost).await;
     world.until_state("node1", "Available").await;
-    assert!(says(&world.object(Kind::Maintenance, &key).await), "the object does not tell");
+    assert!(says(&world.object(Kind::Maintenance, &key).await), "the request must still show InMaintenance");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

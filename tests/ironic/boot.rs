@@ -43,8 +43,8 @@ async fn a_boot_device_is_set_seen_and_restored() {
     }
     assert!(!can.http_boot_uri);
     let none = held.observe().await.unwrap().boot.unwrap();
-    assert!(none.is_disabled() && none.target.is_none(), "none is set: {none}");
-    assert_eq!(can.boot_enabled, ["Once"], "one for all starts could not be taken away");
+    assert!(none.is_disabled() && none.target.is_none(), "a boot device is set: {none}");
+    assert_eq!(can.boot_enabled, ["Once"], "a persistent override could not be removed");
     held.set_boot_override(&device("Cd", "Once"), false).await.unwrap();
     let seen = held.observe().await.unwrap().boot.unwrap();
     assert_eq!((seen.target.as_deref(), seen.enabled.as_deref()), (Some("Cd"), Some("Once")));
@@ -78,7 +78,7 @@ async fn a_boot_device_that_was_not_used_does_not_stay() {
     }
     assert_eq!(bench.ironic.node("n1").await["maintenance"], false);
     let left = bench.ironic.call(Method::GET, "/v1/nodes/n1/management/boot_device", None).await;
-    assert_eq!(left["boot_device"], "disk", "Ironic cannot remove one");
+    assert_eq!(left["boot_device"], "disk", "Ironic cannot remove a boot device, so disk is set");
 }
 
 fn refuse_boot_device(seen: &Seen, status: u16, body: &str) -> Deal {
@@ -140,7 +140,7 @@ async fn an_image_is_inserted_seen_and_ejected() {
     let image = format!("{}/rescue.iso", images.url());
     held.insert_medium("cdrom", &image, true).await.unwrap();
     let slot = drive(&*held, true).await;
-    assert_eq!(slot.content(), Some(""), "published by the conductor, and gone once it is ejected");
+    assert_eq!(slot.content(), Some(""), "the conductor publishes the image until it is ejected");
     held.eject_medium("cdrom").await.unwrap();
     drive(&*held, false).await;
 }

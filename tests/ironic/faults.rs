@@ -46,7 +46,7 @@ async fn a_conductor_that_is_killed_while_it_attaches_an_image_leaves_an_observa
     drop(kept);
     let told = inserting.await.unwrap();
     assert!(told.as_ref().err().is_none_or(|error| error.is_transient() || error.outcome_unknown()), "{told:?}");
-    redfish.bench.ironic.await_node("n1", "the lock is gone", |node| node["reservation"].is_null()).await;
+    redfish.bench.ironic.await_node("n1", "the lock is released", |node| node["reservation"].is_null()).await;
     assert_eq!(redfish.bench.standing(&entered(&wish())).await, ExternalState::Granted, "the flag is still ours");
     let drives = held.media(&[]).await.unwrap();
     assert!(drives.iter().all(|drive| !drive.inserted), "{drives:?}");
@@ -73,13 +73,17 @@ async fn the_power_synchronisation_of_ironic_undoes_neither_a_hold_nor_its_relea
     redfish.simulator.set_power(&redfish.system, PowerState::On).unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(redfish.simulated_power(), PowerState::On);
-    assert_eq!(bench.ironic.node("n1").await["power_state"], "power off", "Ironic does not look");
+    assert_eq!(
+        bench.ironic.node("n1").await["power_state"],
+        "power off",
+        "Ironic must not synchronise the power during maintenance"
+    );
     // A run restores the power through Ironic before it leaves.
     held.reset(ResetType::On).await.unwrap();
     settled(&held, terraform_provider_metal::maintenance::machine::PowerState::On).await;
     leave(bench, &ExternalRequest { memory, ..entered(&wish()) }).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(redfish.simulated_power(), PowerState::On, "the synchronisation forced nothing");
+    assert_eq!(redfish.simulated_power(), PowerState::On, "the power synchronisation switched the server off");
     let node = bench.ironic.node("n1").await;
     assert_eq!((&node["maintenance"], &node["power_state"]), (&json!(false), &json!("power on")));
 }

@@ -90,9 +90,12 @@ async fn a_fault_between_our_look_and_our_flag_is_left_to_ironic() {
     assert!(matches!(bench.standing(&entered(&wish())).await, ExternalState::Lost(_)));
     bench.leave(&asked(&wish())).await.unwrap();
     let node = bench.ironic.node("n1").await;
-    assert_eq!((&node["maintenance"], &node["fault"]), (&json!(true), &json!("power failure")), "it is not hidden");
+    assert_eq!((&node["maintenance"], &node["fault"]), (&json!(true), &json!("power failure")), "the fault was hidden");
     assert!(node["maintenance_reason"].as_str().unwrap().contains("power failure"));
-    assert!(matches!(bench.standing(&entered(&wish())).await, ExternalState::Refused(_)), "nothing of ours is left");
+    assert!(
+        matches!(bench.standing(&entered(&wish())).await, ExternalState::Refused(_)),
+        "our request was not removed"
+    );
 }
 
 #[tokio::test]
@@ -268,7 +271,7 @@ async fn the_database_of_ironic_agrees_with_the_hardware_before_the_flag_goes() 
             Err(error) => assert!(error.is_transient(), "{error}"),
         }
     }
-    assert_eq!(redfish.simulated_power(), bmc_simulator::PowerState::On, "as it was recorded");
+    assert_eq!(redfish.simulated_power(), bmc_simulator::PowerState::On, "the power differs from the recorded state");
     let node = bench.ironic.node("n1").await;
     assert_eq!((&node["maintenance"], &node["power_state"]), (&json!(false), &json!("power on")));
 }

@@ -131,7 +131,7 @@ async fn a_revoked_token_is_renewed_once_and_the_change_is_made() {
     for _ in 0..3 {
         assert_eq!(machine.observe().await.unwrap().power, PowerState::On);
     }
-    assert_eq!(cloud.tokens(), 1, "one token for all");
+    assert_eq!(cloud.tokens(), 1, "more than one token was created");
     let first = cloud.requests.token().unwrap();
     cloud.keystone.revoke(&first).await;
     let puts = || cloud.requests.count("PUT", "/maintenance");
@@ -171,7 +171,7 @@ async fn a_token_is_renewed_before_it_ends() {
         .lines()
         .filter(|line| line.contains("127.0.0.1 - GET /v1/nodes/n1") && line.contains(" - 401 "))
         .count();
-    assert_eq!(refused, 0, "no token was used up to its end");
+    assert_eq!(refused, 0, "a token was used until it expired");
 }
 
 #[tokio::test]

@@ -81,7 +81,11 @@ async fn an_unknown_power_state_is_no_state_and_no_goal() {
     assert_eq!((seen.power, seen.power.settled()), (PowerState::Unknown, None));
     bench.leave(&crate::bench::entered(&wish())).await.unwrap();
     let node = bench.ironic.node("n1").await;
-    assert_eq!((&node["maintenance"], &node["power_state"]), (&json!(false), &json!(null)), "it was not made one");
+    assert_eq!(
+        (&node["maintenance"], &node["power_state"]),
+        (&json!(false), &json!(null)),
+        "the release set a power state"
+    );
 }
 
 #[tokio::test]
@@ -144,7 +148,7 @@ async fn a_conductor_that_is_killed_in_the_middle_of_power_leaves_an_observable_
     let busy = held.reset(ResetType::On).await.unwrap_err();
     assert!(busy.is_transient() && !busy.outcome_unknown(), "{busy}");
     bench.ironic.restart().await;
-    let node = bench.ironic.await_node("n1", "the lock is gone", |node| node["reservation"].is_null()).await;
+    let node = bench.ironic.await_node("n1", "the lock is released", |node| node["reservation"].is_null()).await;
     assert_eq!(node["power_state"], "power on", "unchanged");
     assert!(node["maintenance_reason"].as_str().unwrap().contains("ops/bios"));
     assert_eq!(held.observe().await.unwrap().power, PowerState::On);
@@ -244,7 +248,7 @@ async fn a_power_change_that_fails_after_its_call_is_told_once() {
             }
         });
         machine.reset(reset).await.unwrap();
-        assert!(machine.late_answer().await.is_none(), "it is still at it");
+        assert!(machine.late_answer().await.is_none(), "the power change is still running");
         proxy.rule(move |_| Deal::Answer(200, String::new(), failed.clone()));
         let late = machine.late_answer().await.unwrap();
         assert!(late.to_string().contains("the PDU did not answer"), "{late}");

@@ -19,7 +19,7 @@ pub struct Rules {
     pub crates: &'static [(&'static str, &'static [&'static str])],
     pub pure_room: &'static str,
     pub impure: &'static [&'static str],
-    /// Ends of paths that only these rooms may name, and why.
+    /// Ends of paths that only these modules are allowed to name, and why.
     pub only: &'static [(&'static [&'static str], &'static [&'static str], &'static str)],
     pub longest: usize,
     pub longer: &'static [(&'static str, usize, &'static str)],
@@ -117,7 +117,7 @@ pub fn violations(rules: &Rules, sources: &[Source]) -> Vec<String> {
     for (source, content) in without_tests(sources, &mut found) {
         let room = source.room();
         if !rules.may_know.iter().any(|(name, _)| *name == room) {
-            found.push(format!("{}: the room `{room}` is not in the table of tests/layering.rs", source.file));
+            found.push(format!("{}: module `{room}` is not in the table of tests/layering.rs", source.file));
         }
         for named in &content.named {
             let problems = [
@@ -160,8 +160,8 @@ fn room_wall(rules: &Rules, room: &str, named: &Named) -> Option<String> {
     let path = rest.join("::");
     let fits = |wall: &&str| path == **wall || path.starts_with(&format!("{wall}::"));
     (!allowed.iter().any(fits)).then(|| {
-        let allowed = if allowed.is_empty() { "no room".to_owned() } else { allowed.join(", ") };
-        format!("`{room}` names `crate::{path}`; it may know {allowed}")
+        let allowed = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
+        format!("`{room}` names `crate::{path}`; allowed: {allowed}")
     })
 }
 
@@ -179,7 +179,7 @@ fn data_wall(rules: &Rules, file: &str, named: &Named) -> Option<String> {
 
 fn crate_wall(rules: &Rules, room: &str, named: &Named) -> Option<String> {
     let (name, rooms) = rules.crates.iter().find(|(name, _)| named.segments[0] == *name)?;
-    (!rooms.contains(&room)).then(|| format!("`{room}` names the crate `{name}`; only {} may", rooms.join(", ")))
+    (!rooms.contains(&room)).then(|| format!("`{room}` names the crate `{name}`; allowed only in {}", rooms.join(", ")))
 }
 
 fn pure_wall(rules: &Rules, room: &str, named: &Named) -> Option<String> {
@@ -197,7 +197,7 @@ fn only_wall(rules: &Rules, room: &str, named: &Named) -> Option<String> {
         |end: &&str| path == **end || path.ends_with(&format!("::{end}")) || path.starts_with(&format!("{end}::"));
     let (rooms, _, why) =
         rules.only.iter().find(|(rooms, ends, _)| !rooms.contains(&room) && ends.iter().any(&fits))?;
-    Some(format!("`{path}` {why}; only `{}` may", rooms[0]))
+    Some(format!("`{path}` {why}; allowed only in `{}`", rooms[0]))
 }
 
 fn length(rules: &Rules, source: &Source, test_lines: usize) -> Option<String> {

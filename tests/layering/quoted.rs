@@ -45,13 +45,13 @@ pub fn violations(quoted: &[(&str, &[&str])], sources: &[Source]) -> Vec<String>
             if names.contains(&name.as_str()) {
                 needed.insert((source.file.clone(), name));
             } else {
-                problems.push(format!("{}:{line}: {{{name}:?}} shows a value in the words of the code", source.file));
+                problems.push(format!("{}:{line}: {{{name}:?}} shows a value by its Rust name", source.file));
             }
         }
     }
     for (file, names) in quoted {
         let idle = names.iter().filter(|name| !needed.contains(&((*file).to_owned(), (**name).to_owned())));
-        problems.extend(idle.map(|name| format!("{file} shows no {{{name}:?}} any more")));
+        problems.extend(idle.map(|name| format!("{file} does not show {{{name}:?}}: remove the exception")));
     }
     problems
 }
@@ -85,9 +85,9 @@ fn no_way_of_writing_a_placeholder_hides_it() {
         assert_eq!(found(&[], "cli/show.rs", text), [] as [&str; 0], "{text}");
     }
     let shows = "fn f() -> String { format!(\"is {reason:?}\") }";
-    assert_eq!(found(&[], "engine/drive.rs", shows), [] as [&str; 0], "its words are shown by others");
+    assert_eq!(found(&[], "engine/drive.rs", shows), [] as [&str; 0], "other modules show its messages");
     let excepted: &[(&str, &[&str])] = &[("cli/show.rs", &["reason"])];
     assert_eq!(found(excepted, "cli/show.rs", shows), [] as [&str; 0]);
-    assert_eq!(found(excepted, "cli/table.rs", shows).len(), 2, "of another file, and not needed");
-    assert!(found(excepted, "cli/show.rs", "")[0].contains("any more"));
+    assert_eq!(found(excepted, "cli/table.rs", shows).len(), 2, "another file's exception, and an unused one");
+    assert!(found(excepted, "cli/show.rs", "")[0].contains("remove the exception"));
 }

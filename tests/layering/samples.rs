@@ -25,7 +25,7 @@ fn allowed(file: &str, text: &str) {
 fn a_room_may_not_look_upwards() {
     refused("store/sqlite.rs", "use crate::engine::Engine;", "sqlite.rs:1: `store` names `crate::engine::Engine`");
     refused("engine/drive.rs", "fn f() { crate::provider::go(); }", "`engine` names");
-    refused("probe/http.rs", "use crate::plugin::serve;", "it may know clock");
+    refused("probe/http.rs", "use crate::plugin::serve;", "allowed: clock");
     refused(
         "backend/redfish/power.rs",
         "use crate::maintenance::queue::Ticket;",
@@ -112,22 +112,22 @@ fn the_rules_are_pure() {
 
 #[test]
 fn only_some_rooms_name_some_crates() {
-    refused("engine/mod.rs", "use tf_provider::value::Value;", "only provider may");
-    refused("cli/mod.rs", "fn f() -> tf_provider::Schema {}", "only provider may");
+    refused("engine/mod.rs", "use tf_provider::value::Value;", "allowed only in provider");
+    refused("cli/mod.rs", "fn f() -> tf_provider::Schema {}", "allowed only in provider");
     allowed("provider/shared/schema.rs", "use tf_provider::schema::Schema;");
-    refused("backend/mod.rs", "use sqlx::Row;", "only store, outbound may");
+    refused("backend/mod.rs", "use sqlx::Row;", "allowed only in store, outbound");
 }
 
 #[test]
 fn only_the_clock_reads_time() {
-    refused("engine/mod.rs", "fn f() { let t = std::time::Instant::now(); }", "only `clock` may");
-    refused("engine/mod.rs", "fn f() { SystemTime::now(); }", "only `clock` may");
-    refused("cli/queue.rs", "fn f() { jiff::Timestamp::now(); }", "only `clock` may");
-    refused("probe/mod.rs", "async fn f() { tokio::time::sleep(d).await }", "only `clock` may");
+    refused("engine/mod.rs", "fn f() { let t = std::time::Instant::now(); }", "allowed only in `clock`");
+    refused("engine/mod.rs", "fn f() { SystemTime::now(); }", "allowed only in `clock`");
+    refused("cli/queue.rs", "fn f() { jiff::Timestamp::now(); }", "allowed only in `clock`");
+    refused("probe/mod.rs", "async fn f() { tokio::time::sleep(d).await }", "allowed only in `clock`");
     refused("probe/mod.rs", "use tokio::time::{timeout, sleep};", "`tokio::time::sleep`");
-    refused("probe/mod.rs", "async fn f() { time::sleep(d).await }", "only `clock` may");
-    refused("store/mod.rs", "use tokio::time::Instant;", "only `clock` may");
-    refused("store/mod.rs", "fn f() { std::thread::sleep(d) }", "only `clock` may");
+    refused("probe/mod.rs", "async fn f() { time::sleep(d).await }", "allowed only in `clock`");
+    refused("store/mod.rs", "use tokio::time::Instant;", "allowed only in `clock`");
+    refused("store/mod.rs", "fn f() { std::thread::sleep(d) }", "allowed only in `clock`");
     for sample in [
         "fn f() { reqwest::Client::builder(); }",
         "use reqwest::Client; fn f() { Client::builder(); }",
@@ -136,7 +136,7 @@ fn only_the_clock_reads_time() {
         "use sqlx::postgres::PgPoolOptions;",
         "use tokio::net::TcpStream; async fn f() { TcpStream::connect(a).await; }",
     ] {
-        refused("store/mod.rs", sample, "creates a client; only `outbound` may");
+        refused("store/mod.rs", sample, "creates a client; allowed only in `outbound`");
     }
     allowed("clock.rs", "fn f() { std::time::SystemTime::now(); tokio::time::sleep(d); }");
     allowed("probe/mod.rs", "use tokio::time::timeout; use std::time::Duration;");

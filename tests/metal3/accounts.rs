@@ -28,5 +28,5 @@ async fn what_is_missing_of_an_account_is_told_before_the_bmc_is_asked() {
         assert!(told.contains(says), "{says}: {told}");
         assert!(!told.contains("s3cret") && !told.contains(password), "{told}");
     }
-    assert_eq!(world.simulator.sequence(), before, "no BMC was asked");
+    assert_eq!(world.simulator.sequence(), before, "a BMC received a request");
 }

@@ -39,7 +39,7 @@ const CHAINS: [(&str, &[&str]); 4] = [
         "node1",
         &["detached without a consumer: a Metal3Machine wants the host", "claimed while detached: attached again"],
     ),
-    ("node2", &["a maintenance holds the host: a Metal3Machine wants it", "the maintenance releases the host"]),
+    ("node2", &["held host: a Metal3Machine wants it", "the maintenance releases the host"]),
     (
         "node3",
         &[
@@ -49,14 +49,14 @@ const CHAINS: [(&str, &[&str]); 4] = [
             "claimed and detached: the consumer goes",
             "claimed and detached: the Metal3Machine is changed",
             "claimed and detached: the Metal3Machine is deleted",
-            "the maintenance releases the host of a deleted Metal3Machine",
+            "the maintenance releases a deleted Metal3Machine's host",
         ],
     ),
     (
         "node4",
         &[
-            "a maintenance holds a host for reuse: a Metal3Machine of another control plane wants it",
-            "a maintenance holds a host for reuse: a Metal3Machine wants it",
+            "held host for reuse: another control plane's Metal3Machine wants it",
+            "held host for reuse: a Metal3Machine wants it",
             "the maintenance releases the host for reuse",
         ],
     ),
@@ -192,15 +192,14 @@ async fn begin(world: &World, host: &str, held: &mut Held) {
     }
 }
 
-/// Plays a step.
 async fn play(world: &World, host: &str, held: &mut Held, step: &str) {
     let stage = Stage(world);
     let spec = |change: Value| world.merge("BareMetalHost", host, json!({"spec": change}));
     match step {
         "detached without a consumer: a Metal3Machine wants the host"
-        | "a maintenance holds the host: a Metal3Machine wants it"
-        | "a maintenance holds a host for reuse: a Metal3Machine wants it" => stage.machine(host, host, "plane").await,
-        "a maintenance holds a host for reuse: a Metal3Machine of another control plane wants it" => {
+        | "held host: a Metal3Machine wants it"
+        | "held host for reuse: a Metal3Machine wants it" => stage.machine(host, host, "plane").await,
+        "held host for reuse: another control plane's Metal3Machine wants it" => {
             stage.machine("other", host, "other").await;
         }
         "claimed while detached: attached again" => world.annotate(host, json!({DETACHED: null})).await,
@@ -216,13 +215,13 @@ async fn play(world: &World, host: &str, held: &mut Held, step: &str) {
             stage.api("Metal3Machine").delete(host, &DeleteParams::default()).await.unwrap();
         }
         "the maintenance releases the host"
-        | "the maintenance releases the host of a deleted Metal3Machine"
+        | "the maintenance releases a deleted Metal3Machine's host"
         | "the maintenance releases the host for reuse" => held.call_leave().await,
         step => panic!("unknown step {step}"),
     }
 }
 
-/// Returns the state of a host's Metal3Machine.
+/// Returns the state of the Metal3Machine that uses a host.
 async fn machine(world: &World, host: &str) -> &'static str {
     match Stage(world).api("Metal3Machine").get_opt(host).await.unwrap() {
         None => "none",
@@ -332,7 +331,7 @@ async fn a_host_for_reuse_is_told_and_boots_no_image() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the real provider and the real operator; judges nothing"]
+#[ignore = "needs the real provider and operator; only records"]
 async fn theirs() {
     let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
     let options = Options::default();

@@ -71,7 +71,6 @@ impl Default for Seen {
 }
 
 impl Seen {
-    /// Starts watching a host.
     pub async fn of(world: &World, name: &'static str) -> (Self, tokio::task::JoinHandle<()>) {
         Self::by(world, name, line).await
     }
@@ -127,7 +126,7 @@ impl Seen {
 
     /// Drops all observed states up to the host's current state.
     pub async fn begin(&self, world: &World, host: &str) {
-        patience::until("the watch tells how the host is", async || {
+        patience::until("the watch reports the host's current state", async || {
             let now = (self.line)(&world.host(host).await);
             (self.all.lock().unwrap().1 == now).then_some(())
         })

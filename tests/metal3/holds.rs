@@ -174,7 +174,7 @@ async fn a_change_that_the_bmc_gives_up_later_is_told() {
     inject(answer(200, json!({"@odata.id": task, "TaskState": "Running"})), "GET", task);
     let driven = held.under();
     until_it_works(async || driven.reset(ResetType::ForceOff).await).await;
-    assert!(driven.late_answer().await.is_none(), "it runs on");
+    assert!(driven.late_answer().await.is_none(), "the task is still running");
     world.simulator.clear_faults();
     let messages = json!([{"MessageId": "Base.1.12.InternalError", "Message": "the fan tray is missing"}]);
     inject(answer(200, json!({"@odata.id": task, "TaskState": "Exception", "Messages": messages})), "GET", task);
@@ -198,14 +198,18 @@ async fn a_host_is_detached_driven_by_redfish_and_managed_again() {
     assert_eq!(status(&host), ("provisioned", "detached"));
     let value: Value = serde_json::from_str(host["metadata"]["annotations"][DETACHED].as_str().unwrap()).unwrap();
     assert_eq!(value["deleteAction"], "delay");
-    assert!(world.running.operator.nodes.lock().unwrap().is_empty(), "Ironic has no node of it");
+    assert!(world.running.operator.nodes.lock().unwrap().is_empty(), "Ironic has a node for the host");
 
     // The provider controls power now; the operator does not switch it on again.
     held.reset(ResetType::ForceOff).await;
     world.simulator.wait_power("node1", PowerState::Off, Duration::from_secs(30)).await.unwrap();
     tokio::time::sleep(world.running.operator.options.steady * 3).await;
     assert_eq!(held.under().observe().await.unwrap().power, machine::PowerState::Off);
-    assert_eq!(world.host("node1").await["status"]["poweredOn"], true, "the operator does not look");
+    assert_eq!(
+        world.host("node1").await["status"]["poweredOn"],
+        true,
+        "the operator must not observe the power change"
+    );
 
     // Leaving first waits until the operator has restored `spec.online`.
     held.call_leave().await;
@@ -318,7 +322,7 @@ async fn a_host_that_cannot_register_again_is_not_called_returned() {
     held.call_leave().await;
     let failed = held.until("failed", |standing| matches!(standing, ExternalState::Failed(_))).await;
     assert!(failed.to_string().contains("registration error"), "{failed}");
-    assert!(!world.traces("node1").await.is_empty(), "it is still found by tidy");
+    assert!(!world.traces("node1").await.is_empty(), "the annotations that tidy needs were removed");
     world.running.operator.options.registers.open();
     held.leave().await;
     assert_eq!(world.traces("node1").await, Vec::<String>::new());

@@ -42,7 +42,7 @@ const CHAINS: [(&str, bool, &[&str]); 9] = [
     (
         "node4",
         false,
-        &["a soft key is set", "kept off: disablePowerOff is set", "never off: the key of a host that is off goes"],
+        &["a soft key is set", "kept off: disablePowerOff is set", "never off: the key goes while the host is off"],
     ),
     ("node5", true, &["never off: the host is deleted"]),
     (
@@ -111,7 +111,6 @@ async fn release(held: &Held) {
     held.call_leave().await;
 }
 
-/// Plays a step.
 async fn play(world: &World, ironic: Option<&Ironic>, host: &str, held: &mut Held, step: &str) {
     let spec = |change: Value| world.merge("BareMetalHost", host, json!({"spec": change}));
     let mode = |mode: &str| json!({ "mode": mode }).to_string();
@@ -124,7 +123,7 @@ async fn play(world: &World, ironic: Option<&Ironic>, host: &str, held: &mut Hel
     match step.trim_start_matches("never off: ") {
         "a soft key is set" => world.annotate(host, json!({KEY: mode("soft")})).await,
         "a hard key is set" => world.annotate(host, json!({KEY: mode("hard")})).await,
-        "the soft key goes" | "the hard key goes" | "the key of a host that is off goes" => {
+        "the soft key goes" | "the hard key goes" | "the key goes while the host is off" => {
             world.annotate(host, json!({KEY: null})).await;
         }
         "a soft reboot while Ironic locks the node" => {
@@ -307,7 +306,7 @@ pub async fn real(hosts: usize) -> (World, Ironic, tokio::process::Child) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs a real operator; judges nothing"]
+#[ignore = "needs a real operator; only records"]
 async fn theirs() {
     let (world, ironic, mut operator) = real(CHAINS.len()).await;
     let backend = backend(&world, Hold::Detach);

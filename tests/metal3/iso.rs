@@ -25,8 +25,8 @@ const CHAINS: [(&str, bool, &[&str]); 2] = [
         "node2",
         false,
         &[
-            "a host that is off gets a live ISO and is to be on",
-            "the host is to be off",
+            "a host that is off gets a live ISO and spec.online",
+            "spec.online becomes false",
             "the host that is off loses its live ISO",
         ],
     ),
@@ -45,8 +45,8 @@ async fn play(world: &World, host: &str, image: &str, step: &str) {
     let image = json!({"url": image, "format": "live-iso"});
     match step {
         "a host that is on gets a live ISO" => spec(json!({ "image": image })).await,
-        "a host that is off gets a live ISO and is to be on" => spec(json!({"image": image, "online": true})).await,
-        "the host is to be off" => spec(json!({"online": false})).await,
+        "a host that is off gets a live ISO and spec.online" => spec(json!({"image": image, "online": true})).await,
+        "spec.online becomes false" => spec(json!({"online": false})).await,
         "the host loses its live ISO" | "the host that is off loses its live ISO" => spec(json!({"image": null})).await,
         step => panic!("unknown step {step}"),
     }
@@ -106,7 +106,7 @@ async fn the_stand_in_boots_as_ironic_did() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs a real operator; judges nothing"]
+#[ignore = "needs a real operator; only records"]
 async fn theirs() {
     let (world, ironic, mut operator) = real(CHAINS.len()).await;
     let folder = tempfile::tempdir().unwrap();

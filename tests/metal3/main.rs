@@ -5,7 +5,7 @@
 //! contain its behaviour with a real Ironic. `claims.txt` records cluster-api-provider-metal3 on
 //! detached hosts.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
-#![allow(clippy::disallowed_methods, reason = "a test's deadlines are real time")]
+#![allow(clippy::disallowed_methods, reason = "test deadlines use real time")]
 
 #[path = "../support/mod.rs"]
 mod support;

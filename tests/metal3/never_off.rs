@@ -48,5 +48,5 @@ async fn a_reboot_that_nothing_would_show_is_refused() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    told.await.expect("the outlook tells of the loop");
+    told.await.expect("the outlook reports the loop");
 }

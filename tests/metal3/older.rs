@@ -118,7 +118,11 @@ async fn firmware_of_the_host_itself_is_refused_or_told_as_a_loss() {
     let mut held = Held::new(&backend, "node1", "m1");
     let firmware = json!({"spec": {"firmware": {"virtualizationEnabled": true}}});
     world.merge("BareMetalHost", "node1", firmware.clone()).await;
-    assert_eq!(held.standing().await, ExternalState::Absent, "nothing lets the operator make it at a reboot");
+    assert_eq!(
+        held.standing().await,
+        ExternalState::Absent,
+        "without a policy, the operator does not update at a reboot"
+    );
     world.create("HostUpdatePolicy", "node1", json!({"spec": {"firmwareSettings": "onReboot"}})).await;
     let ExternalState::Refused(why) = held.standing().await else { panic!("{:?}", held.standing().await) };
     assert!(why.contains("spec.firmware"), "{why}");

@@ -92,7 +92,7 @@ async fn a_host_that_a_stopped_operator_had_half_detached_is_back_with_another_n
     // Long before the timeout.
     held.leave().await;
     assert_eq!(world.traces("node1").await, Vec::<String>::new());
-    assert!(!world.running.operator.nodes.lock().unwrap().is_empty(), "Ironic has a node of it");
+    assert!(!world.running.operator.nodes.lock().unwrap().is_empty(), "the node was deleted from Ironic");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

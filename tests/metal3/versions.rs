@@ -109,7 +109,7 @@ async fn the_stand_in_does_what_each_version_did() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs a real operator; judges nothing"]
+#[ignore = "needs a real operator; only records"]
 async fn theirs() {
     let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
     let options = Options::default();

@@ -133,11 +133,11 @@ async fn no_password_goes_to_a_database_that_speaks_no_tls() {
     }
     // With unencrypted access explicitly allowed.
     open("disable").await;
-    assert!(heard.lock().unwrap().concat().contains("runner"), "it said nothing, so that this shows nothing");
+    assert!(heard.lock().unwrap().concat().contains("runner"), "the client sent nothing, so this test proves nothing");
 }
 
-/// Each backend is led to a server without TLS on another machine, for which `0.0.0.0` stands:
-/// Linux connects it to this one.
+/// Each backend connects to a server without TLS on another machine. The address `0.0.0.0`
+/// represents that machine: Linux routes it to the local host.
 #[test]
 fn no_account_or_token_goes_to_another_machine_without_tls_or_to_a_proxy() {
     let (address, heard) = listener(|_| b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");

@@ -136,11 +136,11 @@ async fn no_client_of_tls_says_anything_to_another_host_of_its_authority() {
     for client in ["postgres", "kubernetes", "ironic", "images"] {
         let (address, heard) = authority.server("other.example").await;
         let told = asked(client, address, folder.path(), &authority).await;
-        assert!(heard.lock().unwrap().is_empty(), "{client} spoke: {told}");
+        assert!(heard.lock().unwrap().is_empty(), "{client} sent data: {told}");
         assert!(!told.contains(PASSWORD), "{told}");
         // With the right host name the client does send data, so only the name was decisive.
         let (address, heard) = authority.server("127.0.0.1").await;
         asked(client, address, folder.path(), &authority).await;
-        assert!(!heard.lock().unwrap().is_empty(), "{client} said nothing, so that this shows nothing");
+        assert!(!heard.lock().unwrap().is_empty(), "{client} sent nothing, so this test proves nothing");
     }
 }

@@ -1,5 +1,5 @@
-//! What other users of the machine and a hostile BMC reach: files that they can change, variables
-//! of an exec plugin, and the time of a plan.
+//! Attack surface for other local users and a hostile BMC: writable files, exec plugin variables,
+//! and plan time.
 
 use std::{
     collections::BTreeMap,
@@ -139,7 +139,7 @@ async fn a_bmc_that_drips_delays_a_plan_once() {
     };
     let backend = RedfishBackend::new(settings, &(Arc::new(SystemClock::default()) as _)).unwrap();
     let machine = backend.machine("node").unwrap();
-    #[allow(clippy::disallowed_methods, reason = "a test of time measures it")]
+    #[allow(clippy::disallowed_methods, reason = "tests measure real time")]
     let begun = Instant::now();
     // A plan with many resources of this server, over more than its share.
     let deadline = limit * 5;
@@ -151,6 +151,7 @@ async fn a_bmc_that_drips_delays_a_plan_once() {
         }
     })
     .await;
-    // One read of a full limit marks it as down for a moment, and its share ends the next.
+    // A read that reaches the full limit marks the BMC as down briefly; the time share ends the
+    // next read.
     assert!(asked.load(Ordering::SeqCst) <= 3, "{asked:?}");
 }

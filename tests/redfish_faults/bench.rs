@@ -61,9 +61,7 @@ pub struct Bench {
     pub name: String,
     /// Machine state before the case.
     pub before: SystemStatus,
-    /// The configured `system_id`.
     system_id: Option<String>,
-    /// The provider's `owner`.
     owner: &'static str,
     /// Sequence number of the hold's last request.
     held_until: std::sync::atomic::AtomicU64,
@@ -328,7 +326,6 @@ impl Bench {
     }
 }
 
-/// Returns true if the hold was reached.
 pub fn reached(held: &Result<ReconcileResult, EngineError>) -> bool {
     held.as_ref().is_ok_and(|driven| {
         driven.finish == Finish::Reached && matches!(driven.record.phase, Phase::InMaintenance { .. })

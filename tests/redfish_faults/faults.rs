@@ -40,7 +40,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All faults.
     pub const ALL: [Self; 22] = [
         Self::LostReply,
         Self::Reset,
@@ -112,7 +111,6 @@ impl Kind {
         )
     }
 
-    /// Returns the simulator's fault.
     pub fn fault(self) -> Fault {
         let error = |status, apply| FaultAction::Answer {
             status,

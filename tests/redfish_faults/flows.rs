@@ -105,7 +105,6 @@ impl Flow {
         })
     }
 
-    /// Returns the flow's specification.
     pub fn spec(self, server: &str) -> Spec {
         let boot = |method, image: Option<&str>, once| {
             Some(BootSpec {

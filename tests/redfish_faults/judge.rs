@@ -33,18 +33,18 @@ pub fn held(bench: &Bench, held: &Result<ReconcileResult, EngineError>) -> Vec<S
         if !leads_to.is_empty() {
             let power = bench.simulator.system(&bench.name).unwrap().power;
             if done && !leads_to.contains(&power) {
-                problems.push(format!("{reset} is called {outcome:?}, and the power is {power}"));
+                problems.push(format!("{reset} is reported as {outcome:?}, but the power is {power}"));
             }
             return problems;
         }
         if done && outcome == Some(OperationOutcome::Proven) && made != 1 {
-            problems.push(format!("{reset} is called proven and was carried out {made} times"));
+            problems.push(format!("{reset} is reported as proven, but was executed {made} times"));
         }
         if done && outcome == Some(OperationOutcome::Skipped) {
             problems.push(format!("{reset} was skipped on a server that is on"));
         }
         if !done && made != 0 {
-            problems.push(format!("{reset} was carried out and is called failed: {held:?}"));
+            problems.push(format!("{reset} was executed, but is reported as failed: {held:?}"));
         }
         return problems;
     }
@@ -69,7 +69,7 @@ pub fn held(bench: &Bench, held: &Result<ReconcileResult, EngineError>) -> Vec<S
         _ => true,
     };
     if !right {
-        problems.push(format!("called prepared, and booted from {booted:?}"));
+        problems.push(format!("reported as prepared, but booted from {booted:?}"));
     }
     problems
 }

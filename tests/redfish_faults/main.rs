@@ -6,7 +6,7 @@
 //! held server.
 #![allow(clippy::large_futures, reason = "each case runs a whole maintenance")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
-#![allow(clippy::disallowed_methods, reason = "the machines' time is real, and so is what the matrix takes")]
+#![allow(clippy::disallowed_methods, reason = "the simulated machines and the matrix run in real time")]
 
 mod bench;
 mod economy;
@@ -163,7 +163,7 @@ async fn check_all(mut all: Vec<Case>) {
     println!("{count} cases in {:.1} s", began.elapsed().as_secs_f32());
     let shown: Vec<&str> = wrong.iter().take(12).map(String::as_str).collect();
     assert!(wrong.is_empty(), "{} of {count} cases went wrong:\n{}", wrong.len(), shown.join("\n"));
-    assert!(count > 0 || only.is_some(), "an empty matrix shows nothing");
+    assert!(count > 0 || only.is_some(), "the matrix is empty");
 }
 
 /// Short form for every test run: combines each change with one fault per class, and each fault
@@ -239,14 +239,14 @@ async fn what_a_bmc_does_not_show_is_neither_lost_nor_taken_for_something_else()
 
 /// The complete matrix, for the soak test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-#[ignore = "takes minutes: make soak"]
+#[ignore = "takes minutes: `make soak` runs it"]
 async fn the_whole_matrix() {
     hold(&Flow::ALL, |row, kind, _| row.changes() || kind.meets_reads()).await;
 }
 
 /// The complete matrix for BMC types with different requests, for the soak test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-#[ignore = "takes minutes: make soak"]
+#[ignore = "takes minutes: `make soak` runs it"]
 async fn the_whole_matrix_of_other_bmcs() {
     hold_on(&others(), &[Flow::VirtualMedia, Flow::Disk], |row, kind, _| {
         !row.is_of_sessions() && (row.changes() || kind.meets_reads())

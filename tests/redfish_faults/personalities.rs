@@ -31,7 +31,7 @@ async fn play(personality: Personality, flow: Flow, power: PowerState) -> (Strin
         matches!(event.kind, EventKind::Reset { .. } | EventKind::OverrideSet(_) | EventKind::MediaInserted { .. })
     });
     if !reached(&held) && changed {
-        problems.push(format!("refused after something was changed: {held:?}"));
+        problems.push(format!("rejected after a change: {held:?}"));
     }
     let journal = bench.simulator.journal(&JournalQuery::default());
     problems.extend(refused_twice(&journal));
@@ -39,7 +39,7 @@ async fn play(personality: Personality, flow: Flow, power: PowerState) -> (Strin
     let bmc = bench.simulator.bmc_of(&bench.name).unwrap();
     let open = bench.simulator.bmc_status(&bmc).unwrap().sessions_open;
     if open > 0 {
-        problems.push(format!("{open} sessions are left open"));
+        problems.push(format!("{open} sessions were not closed"));
     }
     let word = match &held {
         Ok(driven) if reached(&held) => {
@@ -47,7 +47,7 @@ async fn play(personality: Personality, flow: Flow, power: PowerState) -> (Strin
             let image = from.into_iter().any(|boot| matches!(boot.booted_from, BootSource::Media { .. }));
             match driven.record.outcome {
                 Some(OperationOutcome::Proven) if flow == Flow::VirtualMedia && !image => {
-                    problems.push("called proven, and the image was never booted".to_owned());
+                    problems.push("reported as proven, but the image was never booted".to_owned());
                     "wrong"
                 }
                 Some(OperationOutcome::Proven) => "proven",
@@ -121,8 +121,8 @@ fn every_personality_says_where_it_is_known_from() {
         let known = serde_json::to_value(&personality).unwrap();
         for (rule, source) in &personality.sources {
             let found = rule.split('.').try_fold(&known, |value, name| value.get(name));
-            assert!(found.is_some(), "{}: there is no rule {rule}", personality.name);
-            assert!(source.len() > 8, "{}: {rule} has no source", personality.name);
+            assert!(found.is_some(), "{}: unknown rule {rule}", personality.name);
+            assert!(source.len() > 8, "{}: {rule} lacks a source", personality.name);
         }
         for room in ["power.reset_types", "boot.targets", "media.devices"] {
             assert!(personality.sources.contains_key(room), "{}: no source of {room}", personality.name);

@@ -151,7 +151,7 @@ async fn an_accepted_reset_without_effect_is_repeated_only_where_that_is_safe() 
 
 /// All cells, for the soak test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-#[ignore = "takes minutes: make soak"]
+#[ignore = "takes minutes: `make soak` runs it"]
 async fn every_accepted_reset_with_another_effect() {
     matrix(|_, _| true).await;
 }

@@ -105,7 +105,7 @@ struct Past {
 pub struct Bench {
     pub clock: Arc<HandClock>,
     open: Box<dyn Fn() -> Opening + Send + Sync>,
-    /// Sets the time of a store that has its own clock.
+    /// Sets the store's own clock.
     set: Box<dyn Fn(Timestamp) -> Done + Send + Sync>,
     past: Option<Past>,
     damage: Option<Damage>,
@@ -167,12 +167,12 @@ impl Bench {
 
     /// Creates a backup.
     pub async fn save(&self) {
-        (self.past.as_ref().expect("this bench has no backups").save)().await;
+        (self.past.as_ref().expect("this bench does not support backups").save)().await;
     }
 
     /// Restores the backup in place. All later commits are lost.
     pub async fn go_back(&self) {
-        (self.past.as_ref().expect("this bench has no backups").back)().await;
+        (self.past.as_ref().expect("this bench does not support backups").back)().await;
     }
 
     /// A bench in its own namespace of a real cluster, with a manual clock.

@@ -153,7 +153,7 @@ pub async fn what_else_is_known_of_a_lock_is_kept(bench: &Bench) {
     .await
     .unwrap();
     assert_eq!(other.view(&k).await.unwrap().lock.extension.effects, std::slice::from_ref(&effect));
-    assert!(other.view_all().await.unwrap().is_empty(), "it is in no queue");
+    assert!(other.view_all().await.unwrap().is_empty(), "an effect alone creates a queue");
     let held = hold(&*one, &k, &request("a", 1)).await;
     let seen = other.view(&k).await.unwrap().lock;
     assert_eq!((seen.slot.as_ref().map(|slot| &slot.uid), &seen.extension.effects), (Some(&held.0), &vec![effect]));
@@ -353,7 +353,7 @@ pub async fn a_place_is_kept_from_the_end_of_its_process_on_however_long_it_wait
     // The first observer of the disconnect starts the timer for all later observers.
     assert!(left(&*store).await);
     bench.pass(HOLD_PLACE - Duration::from_secs(1)).await;
-    assert!(left(&*bench.open().await).await, "its place is kept");
+    assert!(left(&*bench.open().await).await, "the queue position expired too early");
     bench.pass(Duration::from_secs(2)).await;
     assert!(!left(&*store).await);
 }
@@ -454,7 +454,7 @@ pub async fn the_whole_queue_is_one_sorted_read(bench: &Bench) {
     let keys: Vec<_> = all.iter().map(|view| view.lock.key.0.as_str()).collect();
     assert_eq!(keys, ["a", "m", "z"]);
     for view in all {
-        assert_eq!(view.leases.0.len(), 2, "each has the leases of its own and no others");
+        assert_eq!(view.leases.0.len(), 2, "each view contains only its own leases");
         assert_eq!(store.view(&view.lock.key).await.unwrap(), view);
     }
 }
@@ -682,7 +682,7 @@ pub async fn hundreds_of_watchers_wake_and_see_the_change(bench: &Bench) {
         .collect();
     finish(&*two, &key("k"), &uid, generation).await.unwrap();
     for watcher in watchers {
-        soon("the end of a watcher", watcher).await.unwrap();
+        soon("the watcher's end", watcher).await.unwrap();
     }
 }
 
@@ -735,7 +735,7 @@ pub async fn concurrent_transactions_never_admit_two(bench: &Bench) {
             }
             let ticket = store.view(&key).await.unwrap().lock.get(&uid).unwrap().ticket_number;
             let others = inside[server as usize].fetch_add(1, Ordering::SeqCst);
-            assert_eq!(others, 0, "two hold {key}");
+            assert_eq!(others, 0, "{key} has two holders");
             tokio::task::yield_now().await;
             inside[server as usize].fetch_sub(1, Ordering::SeqCst);
             finish(&*store, &key, &uid, generation).await.unwrap();
@@ -744,7 +744,7 @@ pub async fn concurrent_transactions_never_admit_two(bench: &Bench) {
     });
     let mut tickets = Vec::new();
     for person in people.collect::<Vec<_>>() {
-        tickets.push(soon("the turn of everybody", person).await.unwrap());
+        tickets.push(soon("a place for each waiter", person).await.unwrap());
     }
     tickets.sort_unstable();
     let expected: Vec<(u32, u64)> =
@@ -784,7 +784,7 @@ pub async fn those_who_come_together_are_each_applied_once_or_refused(bench: &Be
     let asking: Vec<_> = asking.collect();
     let (mut joined, mut generations) = (0, Vec::new());
     for (n, asked) in (0..ASKING).zip(asking) {
-        let (uid, asked) = soon("the end of a transition", asked).await.unwrap();
+        let (uid, asked) = soon("a transition's result", asked).await.unwrap();
         let name = id(&format!("m{n}"));
         let lines = || async { handles[0].audit(&name, 9).await.unwrap() };
         let view = handles[(n % 2) as usize].view(&key("k")).await.unwrap();
@@ -840,7 +840,7 @@ pub async fn those_of_different_locks_have_nothing_to_do_with_each_other(bench: 
             .collect();
         let mut pairs: Vec<(u32, LockKey)> = Vec::new();
         for (n, asked) in (0..LOCKS).zip(asking) {
-            let (uid, asked) = soon("the end of a transition", asked).await.unwrap();
+            let (uid, asked) = soon("a transition's result", asked).await.unwrap();
             let k = key(&format!("k{n}"));
             let kept = store.view(&k).await.unwrap().lock.get(&uid).is_some();
             match asked {
@@ -863,7 +863,11 @@ pub async fn those_of_different_locks_have_nothing_to_do_with_each_other(bench: 
             }
         }
         let expected: Vec<u32> = (0..LOCKS / 5).collect();
-        assert_eq!(pairs.iter().map(|(pair, _)| *pair).collect::<Vec<_>>(), expected, "one of each two: {pairs:?}");
+        assert_eq!(
+            pairs.iter().map(|(pair, _)| *pair).collect::<Vec<_>>(),
+            expected,
+            "one winner in each pair: {pairs:?}"
+        );
     }
     // The store's cache equals the stored locks.
     let (seen, read) = (store.view_all().await.unwrap(), bench.open().await.view_all().await.unwrap());
@@ -895,7 +899,7 @@ pub async fn the_end_of_a_task_undoes_nothing_of_the_others(bench: &Bench) {
             tokio::task::yield_now().await;
         }
         for (n, asked) in asking.into_iter().enumerate() {
-            match soon("the end of a transition", asked).await {
+            match soon("a transition's result", asked).await {
                 Ok(asked) => {
                     let uid = asked.unwrap();
                     let found = store.find_uid(&uid).await.unwrap();
@@ -959,7 +963,7 @@ const HOSTILE: [&str; 14] = [
 ];
 
 /// Random transitions from several users, without regard for their validity.
-#[allow(clippy::too_many_lines, reason = "a table of events reads best in one place")]
+#[allow(clippy::too_many_lines, reason = "one table of all events is easier to read")]
 pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
     use proptest::prelude::RngExt as _;
     let mut chance = proptest::test_runner::TestRunner::deterministic();
@@ -1182,7 +1186,7 @@ pub async fn its_contents_may_be_moved_into_an_empty_store(bench: &Bench) {
     assert_eq!(refused, StoreError::InUse { address: store.address() });
     let moved = bench.open().await;
     if moved.address() != "memory://" {
-        assert_eq!(moved.id(), contents.store_id, "states know it");
+        assert_eq!(moved.id(), contents.store_id, "the store id differs from the id in states");
     }
     let found = moved.contents().await.unwrap();
     assert_eq!((&found.locks, &found.history), (&contents.locks, &contents.history));
@@ -1254,7 +1258,7 @@ async fn restored(bench: &Bench) -> (Arc<dyn Store>, (Uid, Fence)) {
     (one, kept)
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "a result is looked at once")]
+#[allow(clippy::needless_pass_by_value, reason = "each result is checked once")]
 fn is_noticed<T: std::fmt::Debug>(result: Result<T, StoreError>) {
     assert!(matches!(result, Err(StoreError::WentBack { .. })), "{result:?}");
 }

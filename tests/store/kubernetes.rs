@@ -131,7 +131,7 @@ async fn a_process_that_stopped_renewing_is_gone_and_it_is_known_since_when() {
     assert!(began.lock.may_act(&uid, generation, &began.leases, began.now));
     one.renew(&runner(1), Duration::from_secs(2)).await.unwrap();
     let renewed = Instant::now();
-    let view = until("the end of the lease", async || {
+    let view = until("the lease expiry", async || {
         let view = two.view(&key("k")).await.unwrap();
         (!view.lock.may_act(&uid, generation, &view.leases, view.now)).then_some(view)
     })
@@ -147,7 +147,7 @@ async fn a_process_that_stopped_renewing_is_gone_and_it_is_known_since_when() {
     let late = open(&url).await;
     let first = late.view(&key("k")).await.unwrap();
     assert!(first.lock.may_act(&uid, generation, &first.leases, first.now));
-    until("that it has seen enough", async || {
+    until("the lease expiry for a new handle", async || {
         let view = late.view(&key("k")).await.unwrap();
         (!view.lock.may_act(&uid, generation, &view.leases, view.now)).then_some(())
     })

@@ -202,9 +202,9 @@ async fn the_name_of_an_object_says_what_it_is() {
     let granted = json!({"head": data["head"], "approvals": r#"{"claim":"x","approvals":[],"commits":""}"#});
     for kind in [json!({KIND: "journal"}), json!({}), json!({KIND: "lock"})] {
         let refused = create(&approver, object(free, kind.clone(), json!({"head": data["head"]}))).await;
-        assert!(refused.is_err(), "an approver makes a lock as {kind}");
+        assert!(refused.is_err(), "an approver created a lock as {kind}");
         let refused = create(&runner, object(free, kind.clone(), granted.clone())).await;
-        assert!(refused.is_err(), "a runner makes a lock with approvals as {kind}");
+        assert!(refused.is_err(), "a runner created a lock with approvals as {kind}");
     }
     create(&approver, object("metal-journal-forged", json!({KIND: "journal"}), json!({"entries": "[]"})))
         .await
@@ -290,7 +290,7 @@ async fn an_object_without_its_label_is_no_lock() {
         Api::all(Kubernetes::client(&guarded.cluster.kubeconfig()).await);
     policies.delete("metal-store", &DeleteParams::default()).await.unwrap();
     let bare = json!({"metadata": {"name": name}, "data": lock.data});
-    until("the end of the policy", async || create(&admin, bare.clone()).await.ok()).await;
+    until("the policy removal", async || create(&admin, bare.clone()).await.ok()).await;
     // `store check` reports damage from before the policy.
     for trap in [&traps()[0], &traps()[2]] {
         let metadata =

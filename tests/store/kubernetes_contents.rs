@@ -181,7 +181,7 @@ async fn a_thousand_finished_holds_cost_nothing() {
         batches += 1;
     }
     assert!(batches >= 5, "{batches}");
-    until("that all is forgotten", async || {
+    until("the removal of history and audit", async || {
         store.prune(Duration::ZERO, 200).await.unwrap();
         let left = store.contents().await.unwrap();
         (left.history.is_empty() && left.audit.is_empty()).then_some(())
@@ -270,11 +270,11 @@ async fn however_many_ask_for_a_name_it_is_active_for_one_server_only() {
             task.await.unwrap();
         }
     };
-    soon("that all are done", async { tokio::join!(tokio::time::timeout(Duration::from_secs(15), looks), done) })
+    soon("the end of all tasks", async { tokio::join!(tokio::time::timeout(Duration::from_secs(15), looks), done) })
         .await
         .0
         .ok();
-    println!("{} of 96 had the name", served.load(Ordering::SeqCst));
+    println!("{} of 96 reads returned the name", served.load(Ordering::SeqCst));
     assert!(served.load(Ordering::SeqCst) >= 10);
     let contents = watcher.contents().await.unwrap();
     assert_eq!((contents.violations(), contents.locks.iter().map(|lock| lock.active.len()).sum()), (vec![], 0));
@@ -305,7 +305,7 @@ async fn what_was_left_behind_before_a_commit_stands_for_nothing() {
     let wish = request("a", 1);
     let (uid, k) = (wish.uid.clone(), key("k1"));
     tokio::select! {
-        _ = enqueue(&*dies, &k, &wish) => panic!("it is held up"),
+        _ = enqueue(&*dies, &k, &wish) => panic!("the enqueue was not blocked"),
         () = held.notified() => {}
     }
     let all = maps(cluster, &namespace).await;
@@ -330,7 +330,7 @@ async fn what_processes_left_behind_is_taken_away_after_a_day() {
     let held = hold_up_first_commits(&proxy);
     let (wish, k) = (request("a", 9), key("k1"));
     tokio::select! {
-        _ = enqueue(&*dies, &k, &wish) => panic!("it is held up"),
+        _ = enqueue(&*dies, &k, &wish) => panic!("the enqueue was not blocked"),
         () = held.notified() => {}
     }
     let clock = HandClock::new();
@@ -350,7 +350,7 @@ async fn what_processes_left_behind_is_taken_away_after_a_day() {
     assert_eq!((pointers().await, runners().await), (2, 2));
     clock.pass(DAY * 2);
     assert_eq!(store.prune(DAY * 365, 100).await.unwrap(), 0);
-    assert_eq!((pointers().await, runners().await), (2, 1), "who is attached is asked about");
+    assert_eq!((pointers().await, runners().await), (2, 1), "an expired runner is still stored");
     let view = store.view(&key("k2")).await.unwrap();
     assert_eq!(view.leases.0.keys().collect::<Vec<_>>(), [&runner(1).id]);
     assert!(matches!(store.find_uid(&uid).await.unwrap(), Some(RecordLookup::Active(_))));

@@ -120,7 +120,7 @@ async fn each_role_may_do_what_it_is_for_and_nothing_else() {
     let claimed = apply(&*runs, &k, |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
     let wish = asks("a", 1);
     let (uid, generation) = join(&*runs, &k, &wish).await.unwrap();
-    assert!(!try_admit(&*runs, &k, &uid, generation).await.unwrap(), "its owner was not asked");
+    assert!(!try_admit(&*runs, &k, &uid, generation).await.unwrap(), "admitted without the owner's approval");
 
     // RBAC alone stops the approver from renewing leases and the reviewer from writing. It does
     // not stop the runner, as the guide documents.
@@ -154,7 +154,7 @@ async fn each_role_may_do_what_it_is_for_and_nothing_else() {
     approve(&*approves, &k, &everything).await.unwrap();
     denied(withdraw(&*runs, &everything.uid).await, NO_APPROVAL);
     assert!(withdraw(&*approves, &everything.uid).await.unwrap());
-    assert!(!try_admit(&*runs, &k, &uid, generation).await.unwrap(), "the word was taken back");
+    assert!(!try_admit(&*runs, &k, &uid, generation).await.unwrap(), "admitted after the approval was withdrawn");
     approve(&*approves, &k, &word(&wish)).await.unwrap();
 
     // The reviewer can watch all changes.
@@ -179,7 +179,7 @@ async fn each_role_may_do_what_it_is_for_and_nothing_else() {
     assert!(apply(&*runs, &k, |lock, _, now| Ok(lock.unclaim(&claimed, "ada", now))).await.unwrap());
     assert!(runs.view(&k).await.unwrap().lock.ownership.is_empty());
     apply(&*runs, &k, |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
-    assert!(runs.view(&k).await.unwrap().lock.ownership.approvals.is_empty(), "they ended with the claim");
+    assert!(runs.view(&k).await.unwrap().lock.ownership.approvals.is_empty(), "an approval outlived its claim");
     runs.resign(&runner(1).id).await.unwrap();
     // History can be pruned after a short delay.
     let refused = until("history", async || reviews.prune(Duration::ZERO, 100).await.err()).await;

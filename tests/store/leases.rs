@@ -147,7 +147,7 @@ async fn a_wall_clock_that_is_set_forwards_ends_no_lease_while_calls_go_on() {
     let bench = Bench::new().await;
     let (uid, fence) = hold(&bench.store, &key("k"), &request("a", 1)).await;
     bench.machine.step(seconds(31));
-    assert!(alive(&bench.again().await).await, "the process lives, and only the clock on the wall moved");
+    assert!(alive(&bench.again().await).await, "the wall clock moved, but the process is alive");
     let may_act = apply(&bench.store, &key("k"), |lock, leases, now| Ok(lock.may_act(&uid, fence, leases, now))).await;
     assert!(may_act.unwrap());
     // The lease ends after its real duration, at any wall clock time.
@@ -162,7 +162,7 @@ async fn a_wall_clock_that_is_set_back_keeps_no_dead_process_alive() {
     bench.machine.step(seconds(-3600));
     assert!(left(&bench.store).await <= seconds(30), "{:?}", left(&bench.store).await);
     bench.machine.pass(TTL);
-    assert!(!alive(&bench.again().await).await, "its time has passed by the clock that nobody sets");
+    assert!(!alive(&bench.again().await).await, "the lease outlived its monotonic duration");
 }
 
 #[tokio::test]
@@ -198,7 +198,7 @@ async fn a_place_is_not_kept_for_the_length_of_a_step() {
     let view = after.view(&key("k")).await.unwrap();
     let waiter = view.lock.active.iter().find(|record| record.id.name() == "b").unwrap();
     let until = place_kept_until(waiter, &view.leases, view.now).unwrap();
-    assert!(until <= view.now, "kept until {until}, and it is {}", view.now);
+    assert!(until <= view.now, "the queue position is kept until {until}; now: {}", view.now);
 }
 
 #[tokio::test]
@@ -246,7 +246,7 @@ async fn a_lease_of_an_older_version_is_read_by_the_wall_clock() {
     assert!(!alive(&reader).await);
     reader.renew(&runner(1), TTL).await.unwrap();
     bench.machine.step(seconds(3600));
-    assert!(alive(&reader).await, "renewed by this version");
+    assert!(alive(&reader).await, "the lease renewed by this version has ended");
 }
 
 /// Reads the real clock of the system that runs these tests.

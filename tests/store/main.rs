@@ -3,7 +3,7 @@
     clippy::disallowed_methods,
     clippy::unchecked_time_subtraction,
     clippy::duration_suboptimal_units,
-    reason = "a test of time measures it"
+    reason = "tests measure real time"
 )]
 #![allow(clippy::unused_async, reason = "each kind of bench is opened in the same way")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]

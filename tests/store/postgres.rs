@@ -236,12 +236,12 @@ async fn holds_go_on(url: &str, meanwhile: impl std::future::Future<Output = ()>
     let people: Vec<_> = people.collect();
     meanwhile.await;
     for person in people {
-        tokio::time::timeout(Duration::from_secs(60), person).await.expect("everybody has a turn").unwrap();
+        tokio::time::timeout(Duration::from_secs(60), person).await.expect("everyone acquires the lock").unwrap();
     }
     let store = &handles[0];
     let view = store.view(&key("k")).await.unwrap();
     assert!(view.lock.slot.is_none() && view.lock.active.is_empty(), "{:?}", view.lock);
-    assert_eq!(view.lock.last_ticket, u64::from(PEOPLE), "nobody was counted twice");
+    assert_eq!(view.lock.last_ticket, u64::from(PEOPLE), "a person was counted twice");
     let contents = store.contents().await.unwrap();
     assert_eq!(contents.violations(), [""; 0]);
     assert_eq!(contents.history.len(), PEOPLE as usize, "nothing is lost");
@@ -279,7 +279,7 @@ async fn one_turn(store: &dyn Store, n: u32, inside: &std::sync::atomic::AtomicU
         // Poll every second next to change notifications, like the engine.
         let _ = tokio::time::timeout(Duration::from_secs(1), changes.changed()).await;
     }
-    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold {key}");
+    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "{key} has two holders");
     tokio::time::sleep(Duration::from_millis(5)).await;
     inside.fetch_sub(1, Ordering::SeqCst);
     match insist(|| finish(store, &key, &uid, generation)).await {
@@ -326,7 +326,7 @@ async fn connections_that_are_cut_lose_no_change() {
             server.sql("postgres", &cut);
             cuts += 1;
         }
-        assert!(cuts > 0, "nothing was cut");
+        assert!(cuts > 0, "no connection was cut");
     })
     .await;
 }
@@ -369,7 +369,7 @@ async fn what_was_written_without_a_reply_is_written_once() {
     let view = past.view(&key("k")).await.unwrap();
     let mut tickets: Vec<_> = view.lock.active.iter().map(|record| record.ticket_number).collect();
     tickets.sort_unstable();
-    assert_eq!(tickets, (1..=u64::from(REQUESTS)).collect::<Vec<_>>(), "no number was given out for nothing");
+    assert_eq!(tickets, (1..=u64::from(REQUESTS)).collect::<Vec<_>>(), "a ticket number was skipped");
     for n in 0..REQUESTS {
         let lines = past.audit(&id(&format!("m{n}")), 9).await.unwrap();
         let enqueued = lines.iter().filter(|line| line.what == "enqueued").count();
@@ -395,7 +395,7 @@ async fn connections_that_nobody_needs_are_closed() {
     for _ in 0..2 {
         let views = futures_util::future::join_all(keys.iter().map(|key| store.view(key))).await;
         assert!(views.iter().all(Result::is_ok));
-        assert!((1..=3).contains(&count("")), "no more than three at once");
+        assert!((1..=3).contains(&count("")), "more than three connections");
         soon("rest", until(0)).await;
     }
     // A watch keeps the listening connection open.
@@ -411,7 +411,7 @@ async fn connections_that_nobody_needs_are_closed() {
     drop(changes);
     store.close().await;
     // A server process ends shortly after its connection.
-    soon("the end of all", until(0)).await;
+    soon("the end of all connections", until(0)).await;
 }
 
 /// More processes wait than the server allows connections.

@@ -217,7 +217,7 @@ async fn a_forged_notification_deafens_nobody() {
     .await
     .unwrap();
     let woken = tokio::time::timeout(Duration::from_secs(20), changes.changed()).await;
-    assert!(woken.is_ok(), "a change after the forged one wakes nobody");
+    assert!(woken.is_ok(), "a change after the forged one does not wake the watcher");
     assert!(guarded.runs.find(&id("a")).await.unwrap().is_some());
     waits.close().await;
 }

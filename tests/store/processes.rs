@@ -98,7 +98,7 @@ impl Said {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a process that the other tests start"]
+#[ignore = "started by other tests"]
 async fn writer() {
     let Some((store, number)) = started_with().await else { return };
     for n in 0.. {
@@ -137,7 +137,7 @@ async fn survives_killed_writers(url: &str) {
             // Every reported commit is in the store.
             let uid = Uid(line[0].clone());
             let generation: u64 = line[1].parse().unwrap();
-            let found = store.find_uid(&uid).await.unwrap().expect("a committed record is gone");
+            let found = store.find_uid(&uid).await.unwrap().expect("a committed record is missing");
             assert!(matches!(&found, RecordLookup::Past(_)) || view.lock.get(&uid).is_some());
             assert!(generation > last_generation && generation <= view.lock.generation);
             last_generation = generation;
@@ -166,7 +166,7 @@ async fn survives_killed_writers(url: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a process that the other tests start"]
+#[ignore = "started by other tests"]
 async fn opener() {
     let Some((store, number)) = started_with().await else { return };
     println!("<opened> {}", store.id());
@@ -183,10 +183,10 @@ async fn many_processes_may_open_it_for_the_first_time_at_once() {
         let mut ids = Vec::new();
         for child in &mut children {
             ids.extend(soon("opening", Said::by(child).all("opened")).await);
-            assert!(soon("the end of a process", child.wait()).await.unwrap().success());
+            assert!(soon("a process exit", child.wait()).await.unwrap().success());
         }
         ids.dedup();
-        assert_eq!((ids.len(), ids[0].len()), (1, 1), "one store: {ids:?}");
+        assert_eq!((ids.len(), ids[0].len()), (1, 1), "the processes opened different stores: {ids:?}");
         let view = open(&url).await.view(&key("k")).await.unwrap();
         let mut tickets: Vec<_> = view.lock.active.iter().map(|record| record.ticket_number).collect();
         tickets.sort_unstable();
@@ -196,7 +196,7 @@ async fn many_processes_may_open_it_for_the_first_time_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a process that the other tests start"]
+#[ignore = "started by other tests"]
 async fn holder() {
     let Some((store, number)) = started_with().await else { return };
     let key = key("k");
@@ -233,12 +233,12 @@ async fn strictly_one_after_the_other(url: &str) {
         for line in soon("holding", Said::by(child).all("held")).await {
             holds.push((line[0].parse().unwrap(), line[1].parse().unwrap()));
         }
-        assert!(soon("the end of a process", child.wait()).await.unwrap().success());
+        assert!(soon("a process exit", child.wait()).await.unwrap().success());
     }
     holds.sort_unstable();
     assert_eq!(holds.len(), 16);
     for pair in holds.windows(2) {
-        assert!(pair[0].1 < pair[1].0, "two held at once: {pair:?}");
+        assert!(pair[0].1 < pair[1].0, "two holders at the same time: {pair:?}");
     }
     let hand_over: Vec<_> = holds.windows(2).map(|pair| (pair[1].0 - pair[0].1) / 1_000_000).collect();
     println!("{url}: hand-over in ms: {hand_over:?}");
@@ -261,7 +261,7 @@ async fn a_stopped_writer_holds_up_nobody() {
                 lock.generation += 1;
                 Ok(())
             };
-            soon("a transaction beside a stopped one", apply(&*store, &key("k"), change)).await.unwrap();
+            soon("a transaction while another process is stopped", apply(&*store, &key("k"), change)).await.unwrap();
             slowest = slowest.max(began.elapsed());
             rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
             // It continues, to be stopped elsewhere.

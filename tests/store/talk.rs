@@ -117,7 +117,7 @@ pub async fn a_crowd_leaves(store: &dyn Store) {
     })
     .await
     .unwrap();
-    let left = until("the end of all places", async || {
+    let left = until("the expiry of all queue positions", async || {
         let drop_absent = |lock: &mut ServerLock, leases: &Leases, now| {
             lock.drop_absent(leases, now);
             Ok(lock.active.iter().map(|record| record.id.clone()).collect::<Vec<_>>())

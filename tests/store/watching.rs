@@ -45,6 +45,6 @@ pub async fn outlives(
         }
         let mut fence = watching.changes(&key("fence"));
         enqueue(direct, &key("fence"), &request(&format!("fence{round}"), 3)).await.unwrap();
-        tokio::time::timeout(patience, fence.changed()).await.expect("the watch is back").unwrap();
+        tokio::time::timeout(patience, fence.changed()).await.expect("the watch reconnects").unwrap();
     }
 }

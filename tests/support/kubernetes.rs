@@ -44,7 +44,7 @@ const AUDIT: &str = "audit";
 
 fn program(name: &str) -> String {
     let built = format!("{}/.tools/bin/{name}", env!("CARGO_MANIFEST_DIR"));
-    assert!(Path::new(&built).exists(), "{name} is not there: make setup");
+    assert!(Path::new(&built).exists(), "{name} is missing: run `make setup`");
     built
 }
 
@@ -188,7 +188,7 @@ impl Kubernetes {
 
     /// Token of a [`TOKENS`] user.
     pub fn token(name: &str) -> String {
-        assert!(TOKENS.iter().any(|(known, _)| *known == name), "{name} has no token");
+        assert!(TOKENS.iter().any(|(known, _)| *known == name), "{name} is not in TOKENS");
         format!("token-of-{name}")
     }
 

@@ -150,7 +150,7 @@ impl Proxy {
 pub fn status(code: u16, reason: &str) -> String {
     serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason,
-        "message": format!("{reason}, says the test"),
+        "message": format!("simulated failure: {reason}"),
     })
     .to_string()
 }

@@ -19,12 +19,12 @@ fn programs() -> PathBuf {
         return named.into();
     }
     let mut found: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")
-        .expect("PostgreSQL is not installed: make setup")
+        .expect("PostgreSQL is not installed: run `make setup`")
         .map(|entry| entry.unwrap().path().join("bin"))
         .filter(|folder| folder.join("postgres").exists())
         .collect();
     found.sort();
-    found.pop().expect("PostgreSQL is not installed: make setup")
+    found.pop().expect("PostgreSQL is not installed: run `make setup`")
 }
 
 /// PostgreSQL refuses to run as root.
@@ -236,7 +236,8 @@ impl Pooler {
         );
         fs::write(&config, text).unwrap();
         let program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"];
-        let program = program.into_iter().find(|path| Path::new(path).exists()).expect("no pgbouncer: make setup");
+        let program =
+            program.into_iter().find(|path| Path::new(path).exists()).expect("pgbouncer is missing: run `make setup`");
         let server = Server::start(&folder, "INT", &as_its_user(&[program, config.to_str().unwrap()]));
         let began = Instant::now();
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {

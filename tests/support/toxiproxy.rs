@@ -22,7 +22,7 @@ impl Toxiproxy {
     /// Starts a proxy in front of `upstream` (`host:port`).
     pub fn to(upstream: &str) -> Self {
         let program = concat!(env!("CARGO_MANIFEST_DIR"), "/.tools/bin/toxiproxy");
-        assert!(Path::new(program).exists(), "toxiproxy is not there: make setup");
+        assert!(Path::new(program).exists(), "toxiproxy is missing: run `make setup`");
         let folder = tempfile::Builder::new().prefix("metal-toxiproxy-").tempdir().unwrap().keep();
         let (control, port) = (free_port(), free_port());
         let command = [program, "-host", "127.0.0.1", "-port", &control.to_string()].map(str::to_owned);

@@ -51,7 +51,7 @@ pub fn held(fleet: &Fleet, images: &Images, cell: &Cell, outcome: &str) -> Vec<S
             _ => 1,
         };
         if made != expected && !wanted.as_str().contains("On") {
-            problems.push(format!("{wanted} was carried out {made} times: {outcome}"));
+            problems.push(format!("{wanted} was executed {made} times: {outcome}"));
         }
     }
     problems
@@ -64,7 +64,7 @@ pub fn stopped(fleet: &Fleet, cell: &Cell, error: &str) -> Vec<String> {
     let mut problems: Vec<String> =
         changes.map(|entry| format!("failed after {} {}: {error}", entry.method, entry.path)).collect();
     if !error.contains("eject it first") {
-        problems.push(format!("failed after the plan: {error}"));
+        problems.push(format!("accepted at plan time, but failed: {error}"));
     }
     problems
 }
@@ -87,7 +87,7 @@ pub fn over(fleet: &Fleet, cell: &Cell, before: &SystemStatus, held: &SystemStat
     }
     let open = fleet.simulator.bmc_status(&now.bmc).unwrap().sessions_open;
     if open > 0 {
-        problems.push(format!("{open} sessions are left open"));
+        problems.push(format!("{open} sessions were not closed"));
     }
     problems
 }

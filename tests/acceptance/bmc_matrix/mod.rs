@@ -140,7 +140,7 @@ async fn play(host: Host, personalities: &[Personality]) -> String {
     }
     let known: BTreeSet<String> = cells.iter().map(Cell::address).collect();
     let about_none = refused.iter().find(|(address, _)| !known.contains(*address));
-    assert_eq!(about_none, None, "an error that is about no server");
+    assert_eq!(about_none, None, "an error does not belong to a server");
     println!("{host:?}: {} cells, {} refused by the plan after {:.1?}", cells.len(), refused.len(), began.elapsed());
 
     let kept: Vec<&Cell> = cells.iter().filter(|cell| !refused.contains_key(&cell.address())).collect();
@@ -157,7 +157,7 @@ async fn play(host: Host, personalities: &[Personality]) -> String {
         if let Some(reason) = refused.get(&address) {
             // The reason lists the supported values or the missing feature.
             if !reason.contains("machine") && !reason.contains("lists") {
-                problems.entry(name.clone()).or_default().push(format!("refused without a reason: {reason}"));
+                problems.entry(name.clone()).or_default().push(format!("rejected without a reason: {reason}"));
             }
             words.insert(name, "refused".to_owned());
             continue;
@@ -182,7 +182,7 @@ async fn play(host: Host, personalities: &[Personality]) -> String {
         workspace.configure(&configuration(&fleet, &images, &there));
     }
     let plan = workspace.run(&["plan", "-input=false", "-json", "-parallelism=48", "-detailed-exitcode"]).await;
-    assert_eq!(plan.status.code(), Some(0), "what was applied is planned again: {}", plan.stdout);
+    assert_eq!(plan.status.code(), Some(0), "the plan after the apply is not empty: {}", plan.stdout);
     let destroyed = workspace.run(&DESTROY).await;
     println!("{host:?}: destroyed after {:.1?}", began.elapsed());
     for (address, error) in errors(&said(&destroyed)) {

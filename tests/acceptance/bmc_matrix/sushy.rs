@@ -127,7 +127,7 @@ async fn an_emulator_that_is_not_ours_does_what_it_lists_or_the_plan_refuses_it(
 
 /// The same service with libvirt, whose only machine runs one case after the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "part of make soak: the other driver shows the same in less time"]
+#[ignore = "part of make soak: the other driver tests the same in less time"]
 async fn an_emulator_before_libvirt_does_what_it_lists_or_the_plan_refuses_it() {
     const MACHINE: usize = 0;
     let options = Options { driver: Driver::Libvirt, powered_on: true, ..Options::default() };
@@ -149,7 +149,7 @@ async fn an_emulator_before_libvirt_does_what_it_lists_or_the_plan_refuses_it() 
         if !possible {
             let refused = errors(&said(&workspace.run(&["plan", "-input=false", "-json"]).await.failed()));
             assert_eq!(refused.len(), 1, "{asked}: {refused:#?}");
-            assert_eq!(client.machine(&path).await, before, "{asked}: changed by a plan");
+            assert_eq!(client.machine(&path).await, before, "{asked}: a plan changed it");
             continue;
         }
         workspace.run(&APPLY).await.succeeded();

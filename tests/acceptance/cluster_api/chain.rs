@@ -162,7 +162,7 @@ for_one_host! {
         // The host owner's setting, not the state caused by the extension.
         assert_eq!(held["previous_power_state"], "On", "{held}");
         let key = |host: &Value| host["metadata"]["annotations"][REBOOT].is_string();
-        assert!(key(&hosts.host("node1").await), "it is the extension's to remove");
+        assert!(key(&hosts.host("node1").await), "the extension must remove it");
         workspace.destroy().await.succeeded();
         assert_eq!(traces(&machines, "m1").await, Vec::<String>::new());
         assert_eq!(hosts.traces("node1").await, Vec::<String>::new());
@@ -210,7 +210,7 @@ for_one_host! {
         let (workspace, fleet) = (Workspace::new(host), Fleet { simulator: hosts.simulator.clone() });
         configure(&hosts, &workspace, &maintenance("node1", "bios", "server_power = \"Off\""));
         let apply = workspace.start_apply();
-        eventually("it waits for the other author", SOON, async || {
+        eventually("the apply waits for the other author", SOON, async || {
             let queue = workspace.metal(&["queue"]).await.succeeded();
             queue.words().contains("another author detached").then_some(())
         })
@@ -243,7 +243,7 @@ for_one_host! {
         // The maintenance has the lock, but the host is not detached yet.
         images.answers(false);
         let apply = workspace.start_apply();
-        eventually("the image is asked for", SOON * 2, async || (images.asked() > 0).then_some(())).await;
+        eventually("the image is requested", SOON * 2, async || (images.asked() > 0).then_some(())).await;
         takes_host(&machines, 1).await;
         images.answers(true);
         apply.wait(SOON * 2).await.failed().says("Cluster API").says("was not asked").says("Apply again");

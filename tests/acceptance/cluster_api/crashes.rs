@@ -92,7 +92,7 @@ for_one_host! {
         operator.set("METAL_CLUSTER_API_KUBECONFIG", runner.display().to_string());
         operator.metal(&["tidy"]).await.failed().says("Set METAL_CLUSTER_API_NAMESPACE");
         operator.set("METAL_CLUSTER_API_NAMESPACE", &world.namespace);
-        eventually("nothing of ours is left", SOON * 4, async || {
+        eventually("all of our annotations and labels are removed", SOON * 4, async || {
             operator.metal(&["tidy"]).await.succeeded();
             traces(&world, "m1").await.is_empty().then_some(())
         })

@@ -94,7 +94,7 @@ for_one_host! {
         assert!(!is_claimed(&world.node("m1").await));
         let node = world.node_name("m1");
         world
-            .always("what is approved is drained, and a request is guarded", |moment| {
+            .always("approved Nodes are cordoned, and Machines with a request skip remediation", |moment| {
                 let Some(machine) = moment.get(&("Machine", "m1".to_owned())) else { return true };
                 let cordoned = moment.get(&("Node", node.clone())).is_some_and(|node| node.cordoned);
                 let guarded = machine.annotations.contains_key("cluster.x-k8s.io/skip-remediation");
@@ -142,7 +142,7 @@ for_one_host! {
         };
         configure(&world, &fleet, &workspace, &boot("")).await;
         workspace.apply().await.succeeded();
-        assert!(world.maintenance("m1").await.is_none(), "the next start only is changed");
+        assert!(world.maintenance("m1").await.is_none(), "only the next boot is changed");
         configure(&world, &fleet, &workspace, &boot("server_power = \"On\"")).await;
         workspace.apply().await.failed().says("Replace the resource");
         assert!(fleet.resets("node1").is_empty(), "{:?}", fleet.resets("node1"));
@@ -206,9 +206,9 @@ for_one_host! {
         world.withhold("m1").await;
         world.label_machine("m1", json!({ MAINTENANCE: "requested" })).await;
         workspace.apply().await.failed().says("another author requested maintenance");
-        assert_eq!(world.maintenance("m1").await.as_deref(), Some("requested"), "not ours to remove");
+        assert_eq!(world.maintenance("m1").await.as_deref(), Some("requested"), "another author's label was removed");
         world.label_machine("m1", json!({ MAINTENANCE: null })).await;
-        world.until_node("m1", "it is free", |node| !is_claimed(node)).await;
+        world.until_node("m1", "the Machine is free", |node| !is_claimed(node)).await;
 
         // Not approved in time: the queue position and the request are kept for the next run.
         workspace.apply().await.failed().says("the maintenance controller to approve");

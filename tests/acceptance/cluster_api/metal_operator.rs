@@ -33,7 +33,7 @@ async fn place(workspace: &Workspace) -> (ironcore::world::World, World) {
 
 /// Waits for the request to metal-operator.
 async fn until_asked(operated: &ironcore::world::World) -> Key {
-    eventually("there is a ServerMaintenance", SOON * 4, async || {
+    eventually("a ServerMaintenance exists", SOON * 4, async || {
         operated.list(operated.maintenances()).await.first().map(Key::of)
     })
     .await
@@ -92,7 +92,7 @@ for_one_host! {
 
         operated.approve("owners", "claim1").await;
         workspace.apply().await.succeeded();
-        assert_eq!(until_asked(&operated).await, asked, "the request of the killed run");
+        assert_eq!(until_asked(&operated).await, asked, "the killed run's request is reused");
         workspace.destroy().await.succeeded();
         assert_eq!(traces(&machines, "m1").await, Vec::<String>::new());
         assert!(operated.list(operated.maintenances()).await.is_empty());

@@ -55,7 +55,7 @@ pub async fn traces(world: &World, machine: &str) -> Vec<String> {
 pub async fn counts(world: &World, kubeconfig: &Path) {
     let client = Kubernetes::client(kubeconfig).await;
     let (machines, nodes) = (api(&client, "Machine", &world.namespace), api(&client, "Node", ""));
-    eventually("the rights count", SOON, async || {
+    eventually("the role takes effect", SOON, async || {
         machines.get("m1").await.ok()?;
         nodes.get(&world.node_name("m1")).await.ok().map(drop)
     })

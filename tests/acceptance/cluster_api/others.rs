@@ -50,8 +50,8 @@ for_one_host! {
         fleet.command_line(&mut second);
         second.set("METAL_CLUSTER_API_KUBECONFIG", world.kubeconfig().display().to_string());
         second.metal(&["tidy"]).await.succeeded();
-        assert_eq!(world.machine("m1").await["metadata"]["annotations"], marks, "they are of a maintenance that goes on");
-        assert_eq!(fleet.resets("node1"), ["GracefulShutdown"], "one has the server");
+        assert_eq!(world.machine("m1").await["metadata"]["annotations"], marks, "tidy removed a running maintenance's annotations");
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown"], "only the holder switched the server off");
         first.destroy().await.succeeded();
         waits.wait(SOON * 4).await.succeeded();
         second.destroy().await.succeeded();
@@ -75,7 +75,7 @@ for_one_host! {
         let mut operator = workspace.beside();
         fleet.command_line(&mut operator);
         operator.set("METAL_CLUSTER_API_KUBECONFIG", world.kubeconfig().display().to_string());
-        eventually("nothing of ours is left", SOON * 2, async || {
+        eventually("all of our annotations and labels are removed", SOON * 2, async || {
             if traces(&world, "m1").await.is_empty() {
                 return Some(());
             }
@@ -97,7 +97,7 @@ for_one_host! {
         workspace.try_plan().await.succeeded().says("was removed by another author");
         assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
         workspace.destroy().await.succeeded();
-        assert_eq!(fleet.system("node1").power, PowerState::On, "it was ours to give back");
+        assert_eq!(fleet.system("node1").power, PowerState::On, "the release did not restore the power");
         assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
     }
 }
@@ -114,7 +114,7 @@ for_one_host! {
                        operation = \"ForceRestart\"\n  maintenance_id = \"tests/bios\"\n}\n";
         configure(&world, &fleet, &second, restart).await;
         second.apply().await.failed().says("Cluster API").says("was removed by another author").says("Release tests/bios first");
-        assert_eq!(fleet.resets("node1"), [""; 0], "its Node may run workloads again");
+        assert_eq!(fleet.resets("node1"), [""; 0], "a server whose Node can run workloads was reset");
         workspace.try_plan().await.succeeded().says("was removed by another author");
         workspace.destroy().await.succeeded();
         assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
@@ -163,7 +163,7 @@ for_one_host! {
         world.withhold("m1").await;
         configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\"")).await;
         let apply = workspace.start_apply();
-        world.until_machine("m1", "it is asked for", |it| it["metadata"]["labels"][MAINTENANCE] == "requested").await;
+        world.until_machine("m1", "maintenance requested", |it| it["metadata"]["labels"][MAINTENANCE] == "requested").await;
         // Like `clusterctl move` or a forced deletion.
         world.delete_machine("m1").await;
         world.merge("Machine", "m1", json!({ "metadata": { "finalizers": null } })).await;
@@ -213,10 +213,10 @@ for_one_host! {
         second.apply().await.succeeded();
         let words: Vec<String> = world.journal.changes().into_iter().flat_map(|it| it.words).collect();
         assert_eq!(words.iter().filter(|it| *it == "label maintenance=requested").count(), 2, "{words:?}");
-        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"], "as it was before the first");
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"], "the server was not restored between the two maintenances");
         first.refresh().await.succeeded().says("Maintenance has expired");
         first.destroy().await.succeeded();
-        assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"), "that of the second");
+        assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"), "the second maintenance lost its approval");
         second.destroy().await.succeeded();
         assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
     }

@@ -50,7 +50,7 @@ for_one_host! {
         apply.until_it_logs("trying again", SOON).await;
         world.allow("m1").await;
         world.until_machine("m1", "approved", |machine| machine["metadata"]["labels"].to_string().contains("\"approved\"")).await;
-        assert_eq!(fleet.resets("node1"), [""; 0], "nobody told of the approval");
+        assert_eq!(fleet.resets("node1"), [""; 0], "the provider acted on an approval that it could not read");
         way.mend();
         apply.wait(SOON * 4).await.succeeded();
         assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
@@ -83,12 +83,12 @@ for_one_host! {
         world.label_machine("m1", serde_json::json!({ MAINTENANCE: "requested" })).await;
         requests.goes_on();
         apply.until_it_logs("for which another author requested maintenance", SOON * 2).await;
-        assert!(world.maintenance("m1").await.is_some(), "not ours to remove");
-        assert_eq!(traces(&world, "m1").await.len(), 1, "the label alone");
+        assert!(world.maintenance("m1").await.is_some(), "another author's label was removed");
+        assert_eq!(traces(&world, "m1").await.len(), 1, "traces other than the other author's label");
         assert_eq!(fleet.resets("node1"), [""; 0]);
         apply.interrupt();
         apply.wait(SOON * 4).await.failed();
-        assert_eq!(traces(&world, "m1").await.len(), 1, "the label of the other author");
+        assert_eq!(traces(&world, "m1").await.len(), 1, "traces other than the other author's label");
     }
 }
 
@@ -113,12 +113,12 @@ for_one_host! {
         world.stop_extension();
         let destroy = workspace.start_destroy();
         destroy.until_it_logs("still has the label", SOON * 2).await;
-        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"], "the server is back");
-        assert!(!traces(&world, "m1").await.is_empty(), "our annotations keep the place");
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"], "the server was not restored");
+        assert!(!traces(&world, "m1").await.is_empty(), "our annotations were removed too early");
         // A run that stops waiting keeps the maintenance, and the next run ends it.
         destroy.interrupt();
         destroy.wait(SOON * 4).await.failed();
-        assert!(workspace.resource(HELD).await.is_some(), "the state still has it");
+        assert!(workspace.resource(HELD).await.is_some(), "the state lost the maintenance");
         world.start_extension();
         workspace.destroy().await.succeeded();
         assert_eq!(traces(&world, "m1").await, Vec::<String>::new());

@@ -68,7 +68,7 @@ for_one_host! {
         claimed.says("A Node of a HostClaim is not drained").says("It does not lead to a Machine");
         hosts.merge("BareMetalHost", "node1", json!({"spec": {"consumerRef": consumer}})).await;
 
-        // With the Machine asked there is nothing to warn of.
+        // cluster_api requests the consumer's Machine, so the Node is drained without a warning.
         configure(&hosts, &workspace, &held);
         warns(&workspace.try_plan().await.succeeded(), true, false);
     }

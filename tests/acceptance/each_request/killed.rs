@@ -143,7 +143,7 @@ async fn a_detached_host_of_metal3() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "part of make soak: most of it is that of a detached host"]
+#[ignore = "part of make soak: most requests are the same as for a detached host"]
 async fn a_host_of_metal3_that_is_kept_off() {
     at_each_change(AT_ONCE, [1, 1], async || places::Metal3::new(json!({"hold": "power_off"})).await).await;
 }
@@ -159,7 +159,7 @@ async fn a_server_whose_node_is_drained() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "part of make soak: each kill needs an API server of its own"]
+#[ignore = "part of make soak: each kill needs a separate API server"]
 async fn a_server_of_metal_operator() {
     at_each_change(APART_AT_ONCE, [1, 1], async || places::MetalOperator::new().await).await;
 }

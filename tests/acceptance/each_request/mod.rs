@@ -12,12 +12,12 @@
 
 mod faults;
 #[path = "../../../crates/tf-plugin-server/tests/wire/host.rs"]
-#[allow(dead_code, reason = "the tests of the wire use more of it")]
+#[allow(dead_code, reason = "the wire tests use the rest")]
 pub(crate) mod host;
 mod killed;
 pub(crate) mod places;
 #[path = "../../support/provider.rs"]
-#[allow(dead_code, reason = "the benchmarks use more of it")]
+#[allow(dead_code, reason = "the benchmarks use the rest")]
 pub(crate) mod provider;
 mod roles;
 
@@ -180,14 +180,14 @@ async fn play<P: Place>(bench: &Bench<P>, cell: &Cell) -> (&'static str, Vec<Str
     } else {
         said.extend(errors.clone());
         match (errors.is_empty(), left.exists()) {
-            (false, false) => wrong.push("an error, and the state has lost the hold".to_owned()),
-            (true, true) => wrong.push("no error, and it is still in the state".to_owned()),
+            (false, false) => wrong.push("destroy failed, but the state lost the maintenance".to_owned()),
+            (true, true) => wrong.push("destroy succeeded, but the maintenance is still in the state".to_owned()),
             (true, false) => {}
             (false, true) => {
                 let (left, errors) = bench.destroy(&left).await;
                 wrong.extend(errors.into_iter().map(|error| format!("destroyed again: {error}")));
                 if left.exists() {
-                    wrong.push("destroyed again, and still in the state".to_owned());
+                    wrong.push("still in the state after the second destroy".to_owned());
                 }
             }
         }
@@ -309,7 +309,7 @@ async fn a_detached_host_of_metal3() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "part of make soak: most of it is that of a detached host"]
+#[ignore = "part of make soak: most requests are the same as for a detached host"]
 async fn a_host_of_metal3_that_is_kept_off() {
     told("metal3_off", &all(AT_ONCE, async || places::Metal3::new(json!({"hold": "power_off"})).await).await);
 }

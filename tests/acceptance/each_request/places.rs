@@ -42,7 +42,7 @@ pub struct Metal3 {
     block: Value,
 }
 
-/// The simulators' networks. Their certificates have no authority.
+/// The simulators' networks. No CA certificate is configured for them.
 const LOOPBACK: [&str; 1] = ["127.0.0.0/8"];
 
 fn metal3_block(hosts: &metal3::world::World, kubeconfig: &Path) -> Value {

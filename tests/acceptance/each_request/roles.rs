@@ -21,7 +21,7 @@ fn of_role(file: &str) -> BTreeSet<String> {
             rights.extend(words(&found[2]).into_iter().map(|verb| format!("{verb} {kind}")));
         }
     }
-    assert!(!rights.is_empty(), "{file} has rules");
+    assert!(!rights.is_empty(), "{file} does not contain rules");
     rights
 }
 
@@ -35,11 +35,11 @@ pub fn are_what_is_asked(files: &[&str], cells: &BTreeMap<Cell, &'static str>, e
     let forbidden = cells.keys().filter(|cell| cell.fault == Fault::Forbidden);
     let asked: BTreeSet<String> = forbidden.filter_map(|cell| cell.right.clone()).collect();
     for (right, part) in elsewhere {
-        assert!(!asked.contains(*right), "{right} is said to be for {part} only, and a hold asks for it");
+        assert!(!asked.contains(*right), "{right} is listed for {part} only, but a plain maintenance needs it too");
     }
     let elsewhere: BTreeSet<String> = elsewhere.iter().map(|(right, _)| (*right).to_owned()).collect();
     let unused: Vec<_> = role.iter().filter(|right| !asked.contains(*right) && !elsewhere.contains(*right)).collect();
-    assert_eq!(unused, [""; 0], "{files:?} allow what is not asked for");
+    assert_eq!(unused, [""; 0], "{files:?} grant permissions that no request needs");
     let missing: Vec<_> = asked.iter().filter(|right| !role.contains(*right)).collect();
-    assert_eq!(missing, [""; 0], "{files:?} lack what is asked for");
+    assert_eq!(missing, [""; 0], "{files:?} lack permissions that requests need");
 }

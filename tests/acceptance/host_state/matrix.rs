@@ -177,7 +177,7 @@ impl Bench {
         }
         let run = run.wait(RUN_LIMIT).await;
         if disturbed && proxied.is_undisturbed() {
-            println!("{cell}: the request did not come");
+            println!("{cell}: the run ended before the faulty request");
         }
         // A stopped or killed process serves no more requests.
         self.proxied = Some(proxied).filter(|_| !disturbed || cell.fault.keeps_process());

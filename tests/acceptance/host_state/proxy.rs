@@ -29,7 +29,7 @@ use tower::Service;
 
 use crate::support::{process, process::Signal, provider, run::Running, simulator::SOON, workspace::Workspace};
 
-/// A fault of one request.
+/// A fault injected into one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It does not reach the provider.

@@ -31,7 +31,7 @@ for_each_host! {
         );
         fleet.configure(&first, &(off("") + &work));
         let run = first.start_apply();
-        eventually("the work under the lock", SOON * 2, async || first.folder().join("works").exists().then_some(())).await;
+        eventually("the provisioner runs under the lock", SOON * 2, async || first.folder().join("works").exists().then_some(())).await;
         let second = first.beside();
         fleet.configure(&second, &off(""));
         let resets = fleet.resets("node1");

@@ -20,7 +20,7 @@ for_one_host! {
         configure(&ironic, &workspace, &maintenance("server_power = \"Off\""));
         workspace.try_plan().await.succeeded().says("disk swap by carol");
         workspace.apply().await.failed().says("disk swap by carol");
-        assert!(workspace.resource(HELD).await.is_none(), "nothing is in the state");
+        assert!(workspace.resource(HELD).await.is_none(), "the state contains the rejected maintenance");
         let node = ironic.node("n1").await;
         assert_eq!((&node["maintenance_reason"], &node["power_state"]), (&json!("disk swap by carol"), &json!("power on")));
         ironic.maintenance("n1", None).await;
@@ -128,6 +128,6 @@ for_one_host! {
         assert!(!filled().await);
         let node = ironic.node("n1").await;
         assert_eq!((&node["maintenance"], &node["power_state"]), (&json!(false), &json!("power on")));
-        simulator.wait_power(&system, PowerState::On, SOON).await.expect("as it was");
+        simulator.wait_power(&system, PowerState::On, SOON).await.expect("the release restores the power");
     }
 }

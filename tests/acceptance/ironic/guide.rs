@@ -91,7 +91,7 @@ for rule in known.values():
         assert may(runner), f"{rule.name} is denied to the role"
         assert not may(other) or rule.name == "baremetal:node:list", f"{rule.name} is allowed to others"
     elif rule.name.startswith(("baremetal:node:", "baremetal:port:", "baremetal:chassis:", "baremetal:runbook:")):
-        assert not may(runner) or rule.check_str == "", f"{rule.name} is allowed and not needed"
+        assert not may(runner) or rule.check_str == "", f"{rule.name} is allowed but not needed"
 assert len(needed) > 4
 "#;
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/ironic/bin/python");

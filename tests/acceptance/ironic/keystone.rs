@@ -113,7 +113,7 @@ for_one_host! {
         // A reader can read the node, and the error names the missing permission.
         cloud.configure(&workspace, "viewer", &maintenance(""));
         workspace.apply().await.failed().says("baremetal:node:").says("lists the policy rules");
-        assert!(workspace.resource(HELD).await.is_none(), "nothing is in the state");
+        assert!(workspace.resource(HELD).await.is_none(), "the state contains the rejected maintenance");
         assert_eq!(cloud.ironic.node("n1").await["maintenance"], json!(false));
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
         // Disabling the account during a hold causes an error; re-enabled, it can release the

@@ -40,7 +40,7 @@ for_one_host! {
         // An ended maintenance's flag, left by a run that died before removing it.
         ironic.maintenance("n1", Some(&ours)).await;
         workspace.metal(&["--backend", "ironic", "tidy"]).await.succeeded();
-        let node = eventually("the flag is gone", SOON * 2, async || {
+        let node = eventually("the maintenance flag is cleared", SOON * 2, async || {
             workspace.metal(&["--backend", "ironic", "tidy"]).await.succeeded();
             let node = ironic.node("n1").await;
             (node["maintenance"] == false).then_some(node)

@@ -7,7 +7,7 @@ mod keystone;
 mod lifecycle;
 mod lists;
 #[path = "../../ironic/proxy.rs"]
-#[allow(dead_code, reason = "it is shared with the tests of the backend")]
+#[allow(dead_code, reason = "shared with the backend tests")]
 mod proxy;
 mod services;
 

@@ -216,7 +216,7 @@ for_one_host! {
         workspace.apply().await.succeeded();
         assert_eq!(workspace.resource(ADDRESS).await.unwrap()["outcome"], "Proven");
         assert_eq!(started(&ironic).await, 2);
-        eventually("the node is as it was", SOON, async || {
+        eventually("the node is active again", SOON, async || {
             (ironic.node("n1").await["provision_state"] == "active").then_some(())
         }).await;
     }

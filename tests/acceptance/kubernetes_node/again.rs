@@ -51,7 +51,7 @@ for_one_host! {
             place.budget("db", 0).await;
             let destroy = workspace.start(&["destroy", "-auto-approve", "-input=false", "-no-color"]);
             destroy.until_it_logs("disruption budget", SOON).await;
-            assert_eq!((place.cordoned().await, fleet.resets("node1")), (true, resets), "its workloads are back");
+            assert_eq!((place.cordoned().await, fleet.resets("node1")), (true, resets), "the server was reset before the second drain ended");
             place.budget("db", 1).await;
             destroy.wait(SOON * 2).await.succeeded();
             assert_eq!((fleet.system("node1").power, place.names().await), (PowerState::On, vec![]));

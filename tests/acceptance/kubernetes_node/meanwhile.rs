@@ -50,12 +50,12 @@ for_one_host! {
             let apply = workspace.start_apply();
             apply.until_it_logs("disruption budget", SOON).await;
             assert!(place.cordoned().await);
-            assert_eq!(fleet.resets("node1"), [""; 0], "its workloads are back");
+            assert_eq!(fleet.resets("node1"), [""; 0], "the server was reset before the second drain ended");
             place.budget("db", 1).await;
             apply.wait(SOON * 2).await.succeeded();
             assert_eq!((fleet.system("node1").power, place.names().await), (PowerState::Off, vec![]));
             workspace.destroy().await.succeeded();
-            assert_eq!((place.cordoned().await, place.marks().await), (false, 0), "this time the cordon is ours");
+            assert_eq!((place.cordoned().await, place.marks().await), (false, 0), "our own cordon was not removed");
         }
     }
 }
@@ -74,7 +74,7 @@ for_one_host! {
         let fails = format!("It would fail: Node {} cannot be drained", place.node);
         workspace.try_plan().await.succeeded().says(&fails).says("no controller would start it again");
         workspace.apply().await.failed().says("no controller would start it again");
-        // The failed replacement of the lost lock has ended. The next one locks the server.
+        // The failed replacement of the lost lock has ended; the next apply locks the server again.
         place.pods().delete("bare", &DeleteParams::default().grace_period(0)).await.unwrap();
         workspace.apply().await.succeeded();
         place.cordon(false).await;
@@ -107,7 +107,7 @@ for_one_host! {
         let apply = workspace.start_apply();
         apply.until_it_logs("disruption budget", SOON).await;
         assert!(renamed.cordoned().await);
-        assert_eq!((place.cordoned().await, place.marks().await), (false, 0), "its server is another one");
+        assert_eq!((place.cordoned().await, place.marks().await), (false, 0), "another server's Node was cordoned");
         assert_eq!(fleet.resets("node1"), [""; 0]);
         renamed.budget("db", 1).await;
         apply.wait(SOON * 2).await.succeeded();
@@ -166,7 +166,7 @@ for_one_host! {
             let busy = fleet.simulator.inject(busy);
             fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", OFF));
             let apply = workspace.start_apply();
-            eventually("it asks for a shutdown", SOON, async || (!fleet.resets("node1").is_empty()).then_some(())).await;
+            eventually("a shutdown request is sent", SOON, async || (!fleet.resets("node1").is_empty()).then_some(())).await;
             let apply = if killed {
                 apply.kill_everything();
                 drop(apply);
@@ -174,7 +174,7 @@ for_one_host! {
                 let asked = fleet.resets("node1").len();
                 fleet.simulator.remove_fault(busy).unwrap();
                 let again = workspace.start_apply().wait(SOON * 4).await;
-                assert_eq!(fleet.resets("node1").len(), asked, "nothing is asked of a server with workloads");
+                assert_eq!(fleet.resets("node1").len(), asked, "a server with workloads received a reset");
                 again
             } else {
                 place.cordon(false).await;
@@ -222,10 +222,10 @@ for_one_host! {
         second.try_plan().await.succeeded().says("It would wait for the maintenance tests/m of another store");
         let waits = second.start_apply();
         waits.until_it_logs("waiting for the maintenance tests/m of another store", SOON).await;
-        assert_eq!(fleet.resets("node1"), ["GracefulShutdown"], "one has the server");
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown"], "only the holder switched the server off");
         first.destroy().await.succeeded();
         waits.wait(SOON * 4).await.succeeded();
-        assert!(place.cordoned().await && place.marks().await > 0, "for the second one");
+        assert!(place.cordoned().await && place.marks().await > 0, "the Node was uncordoned during the second maintenance");
         assert_eq!(fleet.system("node1").power, PowerState::Off);
         second.destroy().await.succeeded();
         assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
@@ -269,10 +269,10 @@ for_one_host! {
         });
         let destroy = workspace.start_destroy();
         // A request is retried before it fails.
-        eventually("the Lease is asked for again", SOON * 3, async || (answered.load(Ordering::SeqCst) > 6).then_some(())).await;
+        eventually("the provider reads the Lease again", SOON * 3, async || (answered.load(Ordering::SeqCst) > 6).then_some(())).await;
         proxy.rule(|_| Deal::Pass);
         destroy.until_it_logs("is uncordoned once it is Ready again", SOON * 2).await;
-        assert!(place.cordoned().await, "nothing was heard of its kubelet");
+        assert!(place.cordoned().await, "the Node was uncordoned before its kubelet renewed its Lease");
         place.kubelet.up.store(true, Ordering::SeqCst);
         destroy.wait(SOON * 2).await.succeeded();
         assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
@@ -287,13 +287,13 @@ for_one_host! {
         fleet.configure_with(&workspace, &drained, &maintenance("node1", "m", OFF));
         let cordon = proxy.hold_first(|seen| seen.method == "PATCH" && seen.path.contains("/nodes/"));
         let apply = workspace.start_apply();
-        eventually("it cordons the Node", SOON, async || cordon.has_come().then_some(())).await;
+        eventually("the cordon request is sent", SOON, async || cordon.has_come().then_some(())).await;
         place.cordon(true).await;
         cordon.goes_on();
         apply.wait(SOON * 4).await.succeeded();
         assert_eq!((fleet.system("node1").power, place.marks().await), (PowerState::Off, 0));
         workspace.destroy().await.succeeded();
-        assert!(place.cordoned().await, "that cordon is not ours");
+        assert!(place.cordoned().await, "another author's cordon was removed");
     }
 }
 

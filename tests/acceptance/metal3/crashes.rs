@@ -110,7 +110,7 @@ for_one_host! {
                 }
             });
             let destroy = workspace.start_destroy();
-            eventually("it removes its annotations", SOON * 2, async || sent.load(Ordering::SeqCst).then_some(())).await;
+            eventually("the annotations' removal is sent", SOON * 2, async || sent.load(Ordering::SeqCst).then_some(())).await;
             destroy.kill_everything();
             drop(destroy);
             proxy.rule(|_| Deal::Pass);
@@ -134,7 +134,7 @@ for_one_host! {
         world.simulator.set_power("node1", PowerState::Off).unwrap();
         world.restart();
         // No marks remain, whichever attempt released it.
-        eventually("nothing of ours is on the host", SOON * 3, async || {
+        eventually("our annotations are removed from the host", SOON * 3, async || {
             workspace.destroy().await;
             workspace.metal(&["tidy"]).await;
             world.traces("node1").await.is_empty().then_some(())

@@ -84,7 +84,7 @@ for_one_host! {
         assert_eq!(our_resets(&world).last().map(String::as_str), Some("ForceRestart"));
         let host = world.host("node1").await;
         assert_eq!(host["status"]["operationalStatus"], "detached", "{host}");
-        assert_eq!(host["metadata"]["resourceVersion"], version, "what acts under a hold writes nothing on its host");
+        assert_eq!(host["metadata"]["resourceVersion"], version, "an operation under a maintenance wrote to the host");
 
         workspace.destroy().await.succeeded();
         is_managed(&world).await;

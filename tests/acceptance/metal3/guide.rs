@@ -45,7 +45,7 @@ for_one_host! {
         let kubeconfig = world.kubernetes.user(&user, &[]);
         give_role(&world, &user);
         configure_as(&kubeconfig, &world, &workspace, "hold = \"power_off\"", &maintenance("bios", "server_power = \"Off\""));
-        eventually("the rights count", SOON, async || workspace.try_plan().await.status.success().then_some(())).await;
+        eventually("the role takes effect", SOON, async || workspace.try_plan().await.status.success().then_some(())).await;
         workspace.apply().await.succeeded();
         world.delete("node1").await;
         eventually("the operator deletes it", SOON, async || world.find("node1").await.is_none().then_some(())).await;

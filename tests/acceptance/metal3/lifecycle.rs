@@ -137,7 +137,7 @@ for_one_host! {
         let change = json!({"metadata": {"annotations": ours}, "spec": {"consumerRef": held["spec"]["consumerRef"]}});
         world.merge("BareMetalHost", "node1", change.clone()).await;
         world.until("node1", "detached", |host| host["status"]["operationalStatus"] == "detached").await;
-        eventually("nothing of ours is on the host", SOON * 2, async || {
+        eventually("our annotations are removed from the host", SOON * 2, async || {
             workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded();
             world.traces("node1").await.is_empty().then_some(())
         })
@@ -148,7 +148,7 @@ for_one_host! {
         world.until("node1", "detached", |host| host["status"]["operationalStatus"] == "detached").await;
         let without_rights = world.kubernetes.user("stranger", &[]);
         workspace.set("METAL_CLUSTER_API_KUBECONFIG", without_rights.display().to_string());
-        eventually("nothing of ours is on the host", SOON * 2, async || {
+        eventually("our annotations are removed from the host", SOON * 2, async || {
             workspace.metal(&["--backend", "metal3", "tidy"]).await.failed().says("could not be listed");
             world.traces("node1").await.is_empty().then_some(())
         })
@@ -255,7 +255,7 @@ for_one_host! {
             way.cut();
             let releases =
                 if by_hand { workspace.start_metal(&words(&arguments)) } else { workspace.start_destroy() };
-            eventually("it tries again", SOON, async || {
+            eventually("the release is retried", SOON, async || {
                 (releases.output() + &releases.log()).contains("trying again").then_some(())
             })
             .await;
@@ -266,7 +266,7 @@ for_one_host! {
             way.cut();
             awake.open();
             world.until("node1", "on again", |host| host["status"]["poweredOn"] == true).await;
-            assert!(!world.traces("node1").await.is_empty(), "our annotations stay until the operator was heard");
+            assert!(!world.traces("node1").await.is_empty(), "our annotations were removed before the operator's reaction was observed");
             way.mend();
             releases.wait(SOON * 4).await.succeeded();
             is_as_before(&world, &workspace).await;

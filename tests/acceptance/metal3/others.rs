@@ -33,7 +33,7 @@ for_one_host! {
         configure(&world, &workspace, &maintenance("bios", "server_power = \"Off\""));
         workspace.try_plan().await.succeeded().says("It would wait for").says("which another author detached");
         let apply = workspace.start_apply();
-        eventually("the queue tells why", SOON, async || {
+        eventually("the queue shows who detached the host", SOON, async || {
             let queue = workspace.metal(&["queue"]).await.succeeded();
             queue.words().contains("another author detached").then_some(())
         })
@@ -62,7 +62,7 @@ for_one_host! {
         let waits = second.start_apply();
         waits.until_it_logs("waiting for", SOON * 2).await;
         assert_eq!(world.host("node1").await["metadata"]["annotations"], marks);
-        assert_eq!(resets(&world), 1, "one has the server");
+        assert_eq!(resets(&world), 1, "only the holder switched the server off");
         first.destroy().await.succeeded();
         waits.wait(SOON * 4).await.succeeded();
         assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
@@ -166,7 +166,7 @@ for_one_host! {
         assert_eq!(resets(&world), 0);
         world.until("node1", "managed", |host| host["status"]["operationalStatus"] == "OK").await;
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
-        assert_eq!(world.traces("node1").await, Vec::<String>::new(), "other consumers may choose it again");
+        assert_eq!(world.traces("node1").await, Vec::<String>::new(), "our annotations still block other consumers");
     }
 }
 
@@ -208,7 +208,7 @@ for_one_host! {
         waits("ops/disk").await;
         first.destroy().await.succeeded();
         disk.wait(SOON * 2).await.succeeded();
-        assert_eq!(world.traces("node1").await, Vec::<String>::new(), "Redfish knows no host");
+        assert_eq!(world.traces("node1").await, Vec::<String>::new(), "a Redfish maintenance wrote to the host");
         // Another run with the Metal3 backend waits too, without marking the host.
         configure(&world, &again, &maintenance("nic", ""));
         let nic = again.start_apply();
@@ -232,7 +232,7 @@ for_one_host! {
         let second = first.beside();
         configure(&world, &second, &maintenance("next", ""));
         second.apply().await.succeeded();
-        assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On, "as it was before the first");
+        assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On, "the server was not restored between the two maintenances");
         assert_eq!(world.host("node1").await["metadata"]["annotations"][marks], "ops/next");
         first.refresh().await.succeeded().says("Maintenance has expired");
         first.destroy().await.succeeded();

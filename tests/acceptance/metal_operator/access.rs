@@ -117,7 +117,7 @@ async fn every_way_into_a_cluster_works_or_says_why_not() {
     for (what, block, says) in &wrong {
         configure_as(&workspace, block);
         let plan = workspace.try_plan().await;
-        assert!(plan.words().contains(says), "{what}: the plan does not say {says:?}:\n{}", plan.output);
+        assert!(plan.words().contains(says), "{what}: the plan does not report {says:?}:\n{}", plan.output);
         assert!(!plan.output.contains(&token), "{what}: a token is shown");
     }
     let (_, denied, says) = &wrong[5];

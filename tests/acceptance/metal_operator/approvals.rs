@@ -47,7 +47,7 @@ pub async fn claimed(family: Family) -> World {
 }
 
 pub async fn until_asked(ours: &Workspace) {
-    eventually("the request is seen to wait for the owner", SOON, async || {
+    eventually("the queue shows that the request needs approval", SOON, async || {
         let queue = ours.metal(&["queue"]).await.succeeded();
         queue.stdout.contains("approval on ServerClaim owners/claim1").then_some(())
     })

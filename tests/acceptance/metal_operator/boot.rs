@@ -94,7 +94,7 @@ for_one_host! {
         workspace.apply().await.succeeded();
         let after = prepared(&world).await.unwrap();
         assert_eq!((text(&after, "/spec/image"), secret_of(&after)), ("registry.example/bios:2", secret_of(&before)));
-        world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("as the hold wants it");
+        world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("the boot image change keeps the power on");
         for arguments in [["queue", "--json"].as_slice(), &["show", "ops/bios", "--json"]] {
             assert!(!workspace.metal(arguments).await.succeeded().output.contains(SENTINEL));
         }
@@ -102,7 +102,7 @@ for_one_host! {
         assert_eq!(prepared_image(&world).await, "");
         for (file, content) in workspace.everything_written() {
             let found = content.windows(SENTINEL.len()).any(|window| window == SENTINEL.as_bytes());
-            assert!(!found, "{} holds the ignition", file.display());
+            assert!(!found, "{} contains the ignition", file.display());
         }
     }
 }
@@ -121,7 +121,7 @@ for_one_host! {
         let apply = workspace.start_apply();
         apply.until_it_logs("is Pending", SOON).await;
         assert_eq!(prepared_image(&world).await, "registry.example/rescue:4");
-        assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off, "not before it is Ready");
+        assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off, "the server was switched on before the configuration was Ready");
         options.boot.open();
         apply.wait(SOON * 2).await.succeeded();
         world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("it is Ready");

@@ -183,10 +183,10 @@ async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
     let tidied = metal(&workspace, &["tidy"]).await.succeeded();
     tidied.says("deleting").says("whose maintenance has ended").says("Orphaned requests deleted: 1.");
     if family == Family::Parked {
-        eventually("it is let go", SOON, async || (!is_marked(&world).await).then_some(())).await;
+        eventually("the Server is unparked", SOON, async || (!is_marked(&world).await).then_some(())).await;
         world.until_state("node1", "Reserved").await;
     } else {
-        eventually("ours is gone", SOON, async || ours(&world, "node1").await.is_none().then_some(())).await;
+        eventually("our request is deleted", SOON, async || ours(&world, "node1").await.is_none().then_some(())).await;
         until_request(&world, &other, "InMaintenance").await;
     }
     metal(&workspace, &["tidy"]).await.succeeded().says("No orphaned requests.");
@@ -232,7 +232,7 @@ async fn tidy_takes_back_what_nobody_drives_any_more() {
     assert!(ours(&world, "node1").await.is_some());
     lost.kill_everything();
     drop(lost);
-    eventually("the request is taken back", SOON * 3, async || {
+    eventually("tidy deletes the request", SOON * 3, async || {
         metal(&workspace, &["tidy"]).await.succeeded();
         ours(&world, "node1").await.is_none().then_some(())
     })

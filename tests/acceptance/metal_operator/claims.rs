@@ -35,7 +35,7 @@ fn claim(name: &str, more: &str) -> String {
 fn keeps_silent(workspace: &Workspace) {
     for (file, content) in workspace.everything_written() {
         let found = content.windows(SENTINEL.len()).any(|window| window == SENTINEL.as_bytes());
-        assert!(!found, "{} holds the ignition", file.display());
+        assert!(!found, "{} contains the ignition", file.display());
     }
 }
 
@@ -141,7 +141,7 @@ for_one_host! {
         discovery.discovery.close();
         configure(&world, &workspace, &claim("a", ""));
         let apply = workspace.start_apply();
-        eventually("the claim is there and waits", SOON, async || {
+        eventually("the pending claim exists", SOON, async || {
             world.find(Kind::Claim, &Key::within("default", "a")).await.map(|_| ())
         })
         .await;

@@ -46,7 +46,7 @@ fn network_boots(world: &World, server: &str) -> usize {
 
 /// Returns the approval command shown by the queue.
 async fn told(workspace: &Workspace) -> String {
-    eventually("the owner is told what to do", SOON, async || {
+    eventually("the queue shows the approval command", SOON, async || {
         let queue = workspace.metal(&["queue"]).await.succeeded();
         let line = queue.stdout.lines().find(|line| line.contains("kubectl "))?.to_owned();
         Some(line[line.find("kubectl ")?..].split("=true").next()?.to_owned() + "=true")
@@ -67,7 +67,7 @@ async fn run(world: &World, command: &str) {
 /// Adds or removes a finalizer on a request, which the operator can write concurrently.
 async fn keep(world: &World, key: &Key, kept: bool) {
     let kind = world.maintenances();
-    eventually("nobody else was quicker", SOON, async || {
+    eventually("the finalizer is written without a conflict", SOON, async || {
         let object = world.object(kind, key).await;
         world.cluster.finalizer(kind, &object, "tests.example/look", kept).await.ok()
     })
@@ -85,7 +85,7 @@ async fn given_back_in_order(world: &World, workspace: &Workspace) {
     let destroy = workspace.start_destroy();
     world.until(kind, &key, "being deleted", |object| object.metadata.deletion_timestamp.is_some()).await;
     let power = world.simulator.system("node2").unwrap().power;
-    assert_eq!(power, PowerState::On, "it was let go before its power was back");
+    assert_eq!(power, PowerState::On, "the server was released before its power was restored");
     keep(world, &key, false).await;
     destroy.wait(SOON * 2).await.succeeded();
 }
@@ -128,11 +128,15 @@ async fn whole(family: Family, host: Host, name: &str, body: &str) {
     }
     world.until_state("node2", "Reserved").await;
     world.until_state("node1", "Available").await;
-    world.simulator.wait_power("node1", PowerState::Off, SOON).await.expect("as it was");
+    world.simulator.wait_power("node1", PowerState::Off, SOON).await.expect("the release restores the power");
     assert_eq!(power("node2"), PowerState::On);
     assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new());
     // The operator boots a claimed server from the network if it was released powered off.
-    assert_eq!(network_boots(&world, "node2"), booted, "it was started from the network");
+    assert_eq!(
+        network_boots(&world, "node2"),
+        booted,
+        "the server was released powered off, so it booted from the network"
+    );
     for server in ["node1", "node2"] {
         let server = world.server(server).await;
         let annotations = server["metadata"]["annotations"].to_string();
@@ -191,7 +195,7 @@ async fn parking_gives_back_what_was_kept_from_claims_and_leaves_foreign_parking
     let foreign = parking("").replace("node1", "node2").replace("\"held\"", "\"other\"").replace("bios", "other");
     configure(&world, &workspace, &(parking("") + &foreign));
     let apply = workspace.start_apply();
-    eventually("the one is held, the other waits", SOON, async || {
+    eventually("node1 is held, and node2 waits", SOON, async || {
         let queue = workspace.metal(&["queue"]).await.succeeded();
         let waits = queue.stdout.contains("parked by an unnamed author");
         (waits && queue.stdout.contains("InMaintenance")).then_some(())
@@ -205,7 +209,7 @@ async fn parking_gives_back_what_was_kept_from_claims_and_leaves_foreign_parking
     assert_eq!(after["status"]["state"], "Parked");
     workspace.destroy().await.succeeded();
     world.until_state("node1", "Available").await;
-    assert_eq!(world.server("node1").await["spec"]["unclaimable"], true, "somebody else wanted that");
+    assert_eq!(world.server("node1").await["spec"]["unclaimable"], true, "another author's value was removed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -223,7 +227,7 @@ async fn a_queue_of_parkings_leaves_a_server_open_to_claims() {
     apply.wait(SOON * 2).await.succeeded();
     second.destroy().await.succeeded();
     world.until_state("node1", "Available").await;
-    assert_ne!(world.server("node1").await["spec"]["unclaimable"], true, "nothing kept claims away before");
+    assert_ne!(world.server("node1").await["spec"]["unclaimable"], true, "`unclaimable` was not restored");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -261,9 +265,13 @@ async fn a_server_parked_for_a_maintenance_that_never_began_is_not_booted_from_t
     world.until_state("node1", "Parked").await;
     workspace.destroy().await.succeeded();
     world.until_state("node1", "Reserved").await;
-    world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("as it was");
-    assert!(resets(&world, "node1", "GracefulShutdown") > 0, "it was never off");
-    assert_eq!(network_boots(&world, "node1"), booted, "it was started from the network");
+    world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("the release restores the power");
+    assert!(resets(&world, "node1", "GracefulShutdown") > 0, "the maintenance did not switch the server off");
+    assert_eq!(
+        network_boots(&world, "node1"),
+        booted,
+        "the server was released powered off, so it booted from the network"
+    );
     let annotations = world.server("node1").await["metadata"]["annotations"].to_string();
     assert!(!annotations.contains("terraform-provider-metal"), "{annotations}");
 }

@@ -46,7 +46,7 @@ for_one_host! {
         configure(&world, &workspace, &maintenance("OwnerApproval", boot));
         workspace.try_plan().await.succeeded().says("claimed by owners/claim1: no approval yet");
         let apply = workspace.start_apply();
-        eventually("the request is seen to wait for the owner", SOON, async || {
+        eventually("the queue shows that the request needs approval", SOON, async || {
             let queue = workspace.metal(&["queue"]).await.succeeded();
             queue.stdout.contains("maintenance-approved=true").then_some(())
         })

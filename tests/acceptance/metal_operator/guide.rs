@@ -54,7 +54,7 @@ fn block(guide: &str, language: &str, holds: &str) -> String {
     let (text, fence) = (page(guide), format!("```{language}\n"));
     let blocks = text.split(&fence).skip(1).map(|rest| rest.split_once("```").unwrap().0.to_owned());
     let mut found = blocks.filter(|block| block.contains(holds));
-    found.next().unwrap_or_else(|| panic!("{guide} has no block of {language} with {holds:?}"))
+    found.next().unwrap_or_else(|| panic!("{guide} lacks a {language} block with {holds:?}"))
 }
 
 /// Returns a kubeconfig with the guide's context for a runner or owner, whose group has a store
@@ -203,7 +203,7 @@ for_each_host! {
             let run = owner.metal(&words).await.succeeded();
             run.says(if words.contains(&"claims") { "claim1" } else { "ops/bios-2-19" });
         }
-        // Her claims and approvals as resources need no more of the store.
+        // With resources instead of commands, the owner needs the same store permissions.
         let claims = owner.beside();
         claims.write("os.ign", "{\"ignition\":{\"version\":\"3.3.0\"}}");
         world.kubernetes.apply("apiVersion: v1\nkind: Node\nmetadata: {name: worker-7}\n");

@@ -43,7 +43,7 @@ async fn a_lost_state_of_a_cluster_is_found_and_imported_again() {
     found.says("default/a: node2, of default").says("ops/bios: node1, InMaintenance (BIOS 2.19)");
     // Another author's object was not in the lost state.
     found.is_silent_about("strange");
-    // The maintenance changes hands in the apply; the lost state stays in charge until then.
+    // The lost state manages the maintenance until the apply transfers it.
     lost.plan().await.run.says("2 to import, 0 to add, 1 to change, 0 to destroy");
     lost.apply().await.succeeded().says("2 imported, 0 added, 1 changed, 0 destroyed");
     lost.plan().await.is_empty();

@@ -71,7 +71,7 @@ fn network_boots(world: &World) -> usize {
 async fn is_as_it_was(world: &World, boots: usize) {
     world.until_state("node1", "Reserved").await;
     assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
-    assert_eq!(network_boots(world), boots, "it was handed back switched off and booted from the network");
+    assert_eq!(network_boots(world), boots, "the server was released powered off, so it booted from the network");
     assert!(requests(world).await.is_empty());
     assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new());
 }
@@ -323,7 +323,7 @@ async fn what_is_said_of_places_is_as_in_the_golden_file() {
     world.until_state("node1", "Reserved").await;
     world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("the operator switches it on again");
     let on = |server: &Object| text_of(server, "/status/powerState") == "On";
-    world.until(Kind::Server, &Key::cluster("node1"), "seen to be On", on).await;
+    world.until(Kind::Server, &Key::cluster("node1"), "the operator reports On", on).await;
     note(
         "complete after the request was deleted",
         said(&metal(&mut workspace, &world, None, &complete).await.failed()),

@@ -151,7 +151,7 @@ async fn a_server_is_restored_although_a_person_edited_its_request() {
     world.cluster.merge(world.maintenances(), &key, edit).await.unwrap();
     workspace.destroy().await.succeeded();
     world.until_state("node1", "Reserved").await;
-    world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("it is restored");
+    world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("the release restores the power");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -181,7 +181,7 @@ for_one_host! {
         run.says("no registry has it").says("ServerBootConfiguration");
         assert!(workspace.resource(HELD).await.is_none(), "{}", run.output);
         world.until_state("node1", "Reserved").await;
-        world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("as it was");
+        world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("the release restores the power");
         let boots = world.simulator.boots("node1").unwrap();
         let network = boots.iter().filter(|boot| boot.booted_from == bmc_simulator::BootSource::Pxe).count();
         // One boot for discovery, one for the claim.

@@ -136,7 +136,7 @@ async fn a_request_that_nobody_drives_is_taken_back_by_the_next_of_the_same_stor
     until_request(&world, &orphan, "InMaintenance").await;
     let second = first.beside();
     configure(&world, &second, &maintenance("Enforced", "").replace("\"bios\"", "\"next\""));
-    eventually("nobody is believed to drive it any more", LONG, async || {
+    eventually("the queue shows the maintenance as disconnected", LONG, async || {
         let queue = first.metal(&["queue", "--json"]).await.succeeded();
         let queue: serde_json::Value = serde_json::from_str(&queue.stdout).unwrap();
         queue["queue"].as_array().unwrap().iter().all(|line| line["attended"] == false).then_some(())

@@ -47,7 +47,7 @@ for_one_host! {
         apply.until_it_logs("others/first (reason \"swap disk 3\") to release the server", SOON).await;
         let version = world.object(world.maintenances(), &first).await.metadata.resource_version;
         interrupted(apply).await;
-        assert!(ours(&world, "node1").await.is_none(), "the place was given up");
+        assert!(ours(&world, "node1").await.is_none(), "our request was not withdrawn");
         assert_eq!(world.object(world.maintenances(), &first).await.metadata.resource_version, version);
         assert_eq!(holder(&world, "node1").await, Some(first.clone()));
         // Queued again, ahead of the lower priority.
@@ -97,8 +97,11 @@ async fn two_in_maintenance(family: Family, host: Host) {
     let before = changes(&world, "node1");
     let apply = workspace.start_apply();
     apply.until_it_logs("others/disk", SOON).await;
-    eventually("it is seen to be said twice", SOON, async || {
-        apply.log().contains("is InMaintenance, but the Server's serverMaintenanceRef names others/disk").then_some(())
+    eventually("the log reports the conflicting InMaintenance", SOON, async || {
+        apply
+            .log()
+            .contains("is InMaintenance, but the Server's serverMaintenanceRef names others/disk")
+            .then_some(())
     })
     .await;
     assert_eq!(changes(&world, "node1"), before);
@@ -154,7 +157,7 @@ async fn one_after_the_other(first: &Workspace, second: &Workspace, third: &Work
     assert_eq!(world.list(world.maintenances()).await.len(), 3);
     first.destroy().await.succeeded();
     urgent.wait(SOON).await.succeeded();
-    eventually("the other waits for the one with the higher priority", SOON, async || {
+    eventually("the first waiter waits for the request with the higher priority", SOON, async || {
         waiting.log().contains("ops/third").then_some(())
     })
     .await;

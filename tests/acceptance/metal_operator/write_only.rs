@@ -67,7 +67,7 @@ fn is_nowhere(workspace: &Workspace, said: &[Run]) {
         }
         for (file, content) in workspace.everything_written() {
             let found = content.windows(secret.len()).any(|window| window == secret.as_bytes());
-            assert!(!found, "{} holds the ignition", file.display());
+            assert!(!found, "{} contains the ignition", file.display());
         }
     }
 }
@@ -189,6 +189,6 @@ async fn a_host_that_does_not_know_it_is_refused() {
         configure(&world, &workspace, &body.replace(VARIABLE, "").replace("var.content", &format!("\"{FIRST}\"")));
         let refused = workspace.apply().await.failed();
         refused.says("Write-only attribute not supported by this host").says("ignition_wo must not be stored");
-        assert!(!workspace.folder().join("terraform.tfstate").exists(), "nothing was made");
+        assert!(!workspace.folder().join("terraform.tfstate").exists(), "an object was created");
     }
 }

@@ -41,9 +41,9 @@ pub fn folder() -> &'static Path {
         let programs = VERSIONS.map(|_| provider::binary());
         let packager = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/packaging/package.py");
         let mut content = Sha256::new();
-        content.update(fs::read(&packager).expect("it is there"));
+        content.update(fs::read(&packager).expect("the packager exists"));
         for program in &programs {
-            let data = fs::metadata(program).expect("it is built");
+            let data = fs::metadata(program).expect("the program is built");
             let changed = data.modified().expect("known").duration_since(UNIX_EPOCH).expect("after 1970");
             content.update(format!("{} {} {changed:?}", program.display(), data.len()));
         }
@@ -110,7 +110,7 @@ pub struct NetworkMirror {
 }
 
 impl NetworkMirror {
-    /// Serves the folder. With `exchanged`, this version's archive is the one before it, with
+    /// Serves the folder. With `exchanged`, another version's archive replaces this version's, with
     /// matching hashes in the mirror. (An extra byte after the archive would not count: hosts lock
     /// the content's hash.)
     pub async fn start(exchanged: bool) -> Self {
@@ -119,8 +119,10 @@ impl NetworkMirror {
         let certificates = Certificates::new(folder.path());
         let chain = vec![CertificateDer::from_pem_file(&certificates.certificate).expect("just written")];
         let key = PrivateKeyDer::from_pem_file(&certificates.key).expect("just written");
-        let config =
-            ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).expect("they belong together");
+        let config = ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .expect("the key matches the certificate");
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("bound");

@@ -1,5 +1,5 @@
 //! Test harness around the provider, independent of the provider's features.
-#![allow(dead_code, reason = "each helper is there for the tests to come, not only for today's")]
+#![allow(dead_code, reason = "future tests can use every helper")]
 
 pub mod certificates;
 pub mod host;

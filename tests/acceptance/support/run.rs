@@ -52,7 +52,7 @@ impl Run {
     /// If the run succeeded.
     #[track_caller]
     pub fn failed(self) -> Self {
-        assert!(!self.status.success(), "{} succeeded, it should not have:\n{}", self.command, self.output);
+        assert!(!self.status.success(), "{} succeeded unexpectedly:\n{}", self.command, self.output);
         self
     }
 
@@ -66,7 +66,7 @@ impl Run {
     /// If the output lacks the sentence. Line breaks and frames are ignored.
     #[track_caller]
     pub fn says(&self, sentence: &str) -> &Self {
-        assert!(self.words().contains(&words(sentence)), "{} did not say {sentence:?}:\n{}", self.command, self.output);
+        assert!(self.words().contains(&words(sentence)), "{} lacks {sentence:?}:\n{}", self.command, self.output);
         self
     }
 
@@ -140,7 +140,7 @@ impl Running {
         lock(&self.said).output.clone()
     }
 
-    /// Returns the log of the host and the provider so far.
+    /// Returns the current log of host and provider.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -178,7 +178,7 @@ impl Running {
             // Read again, because the text can arrive between the last read and the exit.
             assert!(
                 !over || read().contains(text),
-                "{} did not bring {text:?} into its {place}:\n{}\nlog:\n{}",
+                "{} did not write {text:?} to its {place}:\n{}\nlog:\n{}",
                 self.command,
                 self.output(),
                 self.log()

@@ -194,7 +194,7 @@ impl Workspace {
         self.user.root.path()
     }
 
-    /// Folder for the state of the user's programs (`XDG_STATE_HOME`).
+    /// Folder in which programs store the user's state (`XDG_STATE_HOME`).
     pub fn state_home(&self) -> PathBuf {
         self.root().join("home/.local/state")
     }
@@ -383,7 +383,7 @@ impl Workspace {
         command.args(arguments);
         self.prepare(&mut command);
         change(command.stdin(Stdio::null()).kill_on_drop(true));
-        timeout(RUN_LIMIT, command.status()).await.expect("it ends in time").expect("it starts")
+        timeout(RUN_LIMIT, command.status()).await.expect("the command ends in time").expect("it starts")
     }
 
     /// Runs the host with an environment variable that does not have to be UTF-8.
@@ -414,9 +414,9 @@ impl Workspace {
             .env("TF_LOG", "INFO")
             .env("TF_LOG_PATH", &log)
             .env("RUST_BACKTRACE", "1")
-            // Less garbage collection saves a tenth of the host's time and changes no result.
+            // Fewer garbage collections save a tenth of the host's time.
             .envs(std::env::var_os("GOGC").map(|rarely| ("GOGC", rarely)))
-            // The simulators' certificates have no authority.
+            // No CA certificate is configured for the simulators.
             .envs([("METAL_BMC_NETWORKS", "127.0.0.0/8"), ("METAL_BMC_INSECURE", "true")])
             .envs(&self.environment);
         self.user.started.fetch_add(1, Ordering::Relaxed);

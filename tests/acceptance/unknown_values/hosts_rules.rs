@@ -74,12 +74,12 @@ pub(super) fn differences(of: &[Attribute], config: &Value, planned: &Value, bef
         let (now, then) = (&config[&attribute.name], &planned[&attribute.name]);
         match (single(attribute), now) {
             _ if attribute.write_only && then.is_null() => {}
-            _ if attribute.write_only => found.push(format!("{place} is written only, and planned")),
+            _ if attribute.write_only => found.push(format!("{place} is write-only, but appears in the plan")),
             (_, Value::Null) if attribute.computed => {}
             (Some(nested), Value::Object(_)) if then.is_object() => {
                 differences(&nested.attributes, now, then, &format!("{place}."), found);
             }
-            _ if now != then => found.push(format!("{place} is configured as {now} and planned as {then}")),
+            _ if now != then => found.push(format!("{place} is configured as {now}, but planned as {then}")),
             _ => {}
         }
     }

@@ -56,7 +56,7 @@ fn of_object(of: &[Attribute]) -> Vec<Cell> {
 /// Sends one request with a configuration and returns the errors.
 macro_rules! asked {
     ($host:expr, $method:ident, $message:ident { $($field:ident: $value:expr),* $(,)? }) => {{
-        #[allow(clippy::needless_update, reason = "some messages have no further field")]
+        #[allow(clippy::needless_update, reason = "some messages have only these fields")]
         let request = wire::$message::Request { $($field: $value,)* ..Default::default() };
         errors(&$host.provider.$method(request).await.unwrap().into_inner().diagnostics)
     }};
@@ -138,7 +138,7 @@ async fn an_element_that_is_null_is_refused_at_its_place() {
     let (mut wrong, mut found) = (Vec::new(), std::collections::BTreeSet::new());
     for (what, name, schema) in types {
         let block = schema.block.unwrap();
-        assert!(block.block_types.is_empty(), "{name} has blocks, which have no cells here");
+        assert!(block.block_types.is_empty(), "{name} has blocks, which this matrix does not cover");
         for (config, place) in of_object(&block.attributes) {
             let place = place.trim_start_matches('.');
             let wanted = format!("An element is null: Attribute {place}: ");

@@ -57,7 +57,7 @@ async fn tried(host: &mut Host, schema: &wire::get_provider_schema::Response, co
     let answer = host.provider.plan_resource_change(request).await.unwrap().into_inner();
     wrong.extend(errors(&answer.diagnostics));
     if !answer.diagnostics.iter().any(|it| it.summary == NOT_CHECKED) {
-        wrong.push("the plan went on as if everything were known".to_owned());
+        wrong.push("the plan continued without a warning about unknown values".to_owned());
     }
     wrong
 }

@@ -195,7 +195,7 @@ impl Turns for Nodes {
     async fn turn(&self, name: &str) -> Result<(), Failure> {
         drop(self.shared.connecting.lock().await);
         let Some(node) = self.cache.get(name) else { return Ok(()) };
-        let named = |key: &str| node.annotations().get(key).cloned().ok_or_else(|| format!("{name} has no {key}"));
+        let named = |key: &str| node.annotations().get(key).cloned().ok_or_else(|| format!("{name} lacks {key}"));
         let (machine, namespace) = (named(MACHINE)?, named(CLUSTER_NAMESPACE)?);
         let own = (namespace == self.shared.namespace).then(|| self.shared.machines.get(&machine)).flatten();
         let machine = own.ok_or_else(|| format!("{namespace}/{machine} is not in the cache"))?;

@@ -128,7 +128,7 @@ impl Rounds {
     /// follow.
     pub async fn one_more(&self, none: impl Fn() -> bool) {
         let before = self.0.lock().unwrap().clone();
-        patience::until("each name has another turn", async || {
+        patience::until("another reconcile of each name", async || {
             let now = self.0.lock().unwrap();
             let turned = now.iter().all(|(name, turns)| before.get(name).is_none_or(|before| *turns >= before + 2));
             (turned || none()).then_some(())

@@ -56,7 +56,7 @@ impl Machine {
     pub async fn of(ctx: &Context, server: &Object) -> Result<Option<Self>, Failure> {
         let (address, protocol, secret) = if let Some(key) = Key::referred(server, "/spec/bmcRef") {
             let bmc = ctx.cluster.get(Kind::Bmc, &Key::cluster(&key.name)).await?;
-            let bmc = bmc.ok_or_else(|| Failure::Bmc(format!("there is no BMC {}", key.name)))?;
+            let bmc = bmc.ok_or_else(|| Failure::Bmc(format!("BMC {} does not exist", key.name)))?;
             if !matches!(text(&bmc, "/status/state"), "" | "Enabled") {
                 return Ok(None);
             }
@@ -68,7 +68,7 @@ impl Machine {
             (address, inline["protocol"].clone(), text(server, "/spec/bmc/bmcSecretRef/name").to_owned())
         };
         let found = ctx.cluster.get(Kind::BmcSecret, &Key::cluster(&secret)).await?;
-        let found = found.ok_or_else(|| Failure::Bmc(format!("there is no BMCSecret {secret}")))?;
+        let found = found.ok_or_else(|| Failure::Bmc(format!("BMCSecret {secret} does not exist")))?;
         let word = |name: &str| {
             let bytes = BASE64_STANDARD.decode(text(&found, &format!("/data/{name}"))).unwrap_or_default();
             String::from_utf8(bytes).unwrap_or_default()

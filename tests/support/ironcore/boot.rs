@@ -67,7 +67,7 @@ pub async fn reconcile(seen: Arc<Object>, ctx: Arc<Context>) -> Result<Action, F
 async fn judge(ctx: &Context, configuration: &Object, server: &Object) -> Result<Value, Failure> {
     let image = text(configuration, "/spec/image");
     if let Err(why) = judge_image(image) {
-        let message = format!("{image:?} is no image: {why}");
+        let message = format!("{image:?} is not an image: {why}");
         let conditions = with_condition(configuration, "ImageValidation", "False", "ValidationFailed", &message);
         return Ok(json!({"state": "Error", "conditions": conditions}));
     }
@@ -122,19 +122,19 @@ fn judge_image(image: &str) -> Result<(), &'static str> {
     if let Some(digest) = digest {
         let hexadecimal = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         if !digest.strip_prefix("sha256:").is_some_and(hexadecimal) {
-            return Err("its digest is none");
+            return Err("invalid digest");
         }
     }
     let (path, last) = image.rsplit_once('/').map_or((None, image), |(path, last)| (Some(path), last));
     let (last, tag) = last.split_once(':').map_or((last, None), |(last, tag)| (last, Some(tag)));
     let word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     if tag.is_some_and(|tag| tag.is_empty() || tag.len() > 128 || !tag.bytes().all(word)) {
-        return Err("its tag is none");
+        return Err("invalid tag");
     }
     let mut parts = path.into_iter().flat_map(|path| path.split('/')).chain([last]);
     let fine = |part: &str| !part.is_empty() && part.bytes().all(|byte| word(byte) || byte == b':');
     if !parts.all(fine) || last.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        return Err("its name is none");
+        return Err("invalid name");
     }
     // Simulates an image that is missing in its registry.
     if last.starts_with("missing") { Err("no registry has it") } else { Ok(()) }

@@ -302,7 +302,7 @@ impl Turn<'_> {
         match self.server().await? {
             Some(server) => self.clean_up(server).await?,
             None if self.family.respects_others() => {}
-            None => return Err(Failure::Bmc("the server is gone".to_owned())),
+            None => return Err(Failure::Bmc("the server was deleted".to_owned())),
         }
         self.ctx.cluster.finalizer(self.kind, &self.request, &self.finalizer(), false).await?;
         Ok(())
@@ -332,7 +332,7 @@ impl Turn<'_> {
             return Ok(());
         }
         if cluster.get(Kind::Claim, &claim).await?.is_none() {
-            return Err(Failure::Bmc("the claim is gone".to_owned()));
+            return Err(Failure::Bmc("the claim was deleted".to_owned()));
         }
         let labels = json!({NEEDED: null, APPROVED: null, APPROVAL: null});
         let annotations = json!({NEEDED: null, APPROVED: null, APPROVAL: null, REASON: null});

@@ -49,7 +49,7 @@ pub type NetworkBoots = Arc<dyn Fn(&str) -> usize + Send + Sync>;
 
 /// Operator options.
 #[derive(Clone)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+#[allow(clippy::struct_excessive_bools, reason = "each is an independent switch")]
 pub struct Options {
     /// Interval between periodic reconciles. Two minutes in production.
     pub resync: Duration,

@@ -31,7 +31,7 @@ pub async fn handle(turn: &mut Turn<'_>) -> Result<Option<Action>, Failure> {
             if let Some(kind) = reset {
                 turn.machine.reset(&turn.path(), kind).await?;
             } else {
-                let note = format!("{operation} is no operation");
+                let note = format!("{operation} is not an operation");
                 turn.ctx.event(&turn.server, true, "UnsupportedOperation", "ClearOperationAnnotation", note).await;
             }
         }

@@ -143,7 +143,7 @@ impl Turn<'_> {
 
     /// Sets one server condition.
     pub async fn condition(&mut self, kind: &str, status: &str, reason: &str) -> Result<(), Failure> {
-        let conditions = with_condition(&self.server, kind, status, reason, "as its stand-in says");
+        let conditions = with_condition(&self.server, kind, status, reason, "set by the stand-in");
         self.merge_status(json!({"conditions": conditions})).await
     }
 }

@@ -101,7 +101,7 @@ impl Turn<'_> {
         match self.refers("bootConfigurationRef") {
             Some(key) => match self.ctx.cluster.get(Kind::Boot, &key).await? {
                 Some(found) => Ok(Some(found)),
-                None => Err(Failure::Bmc(format!("there is no boot configuration {key:?}"))),
+                None => Err(Failure::Bmc(format!("boot configuration {key:?} does not exist"))),
             },
             None => Ok(None),
         }

@@ -147,7 +147,7 @@ impl World {
     /// # Panics
     /// If it does not exist.
     pub async fn object(&self, kind: Kind, key: &Key) -> Object {
-        self.find(kind, key).await.unwrap_or_else(|| panic!("there is no {kind:?} {key:?}"))
+        self.find(kind, key).await.unwrap_or_else(|| panic!("{kind:?} {key:?} does not exist"))
     }
 
     pub async fn find(&self, kind: Kind, key: &Key) -> Option<Object> {
@@ -173,7 +173,7 @@ impl World {
 
     /// Waits until an object does not exist.
     pub async fn until_gone(&self, kind: Kind, key: &Key) {
-        patience::until(&format!("{kind:?} {key:?} is gone"), async || {
+        patience::until(&format!("{kind:?} {key:?} is deleted"), async || {
             self.find(kind, key).await.is_none().then_some(())
         })
         .await;
@@ -184,7 +184,7 @@ impl World {
         self.until(Kind::Server, &Key::cluster(server), state, |server| text(server, "/status/state") == state).await;
     }
 
-    /// Returns the kind of the family's `ServerMaintenance`.
+    /// Returns the family's `ServerMaintenance` kind.
     pub fn maintenances(&self) -> Kind {
         Kind::maintenance(self.family.group().expect("a family with ServerMaintenance"))
     }

@@ -45,7 +45,6 @@ sys.exit(main())
 
 /// The only `http_basic` account.
 pub const USERNAME: &str = "admin";
-/// Password of [`USERNAME`].
 pub const PASSWORD: &str = "correct horse";
 /// API version with everything that the tests use.
 const VERSION: &str = "1.95";
@@ -219,7 +218,6 @@ impl Installation {
         self.run().await;
     }
 
-    /// URL of the API.
     pub fn url(&self) -> String {
         let scheme = if self.options.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://127.0.0.1:{}", self.port)
@@ -254,7 +252,7 @@ impl Installation {
 
     /// Sends a request as another client. Returns status and body.
     pub async fn try_call(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
-        self.ask(method, path, body.as_ref()).await.unwrap_or_else(|| panic!("Ironic is away:\n{}", self.log()))
+        self.ask(method, path, body.as_ref()).await.unwrap_or_else(|| panic!("Ironic does not answer:\n{}", self.log()))
     }
 
     /// Same as `try_call`, retried until the node's lock is free.
