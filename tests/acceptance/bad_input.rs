@@ -36,10 +36,11 @@ for_each_host! {
             (boot("method = \"http\", image = \"ftp://x/y\""), "Not a usable URL"),
             (boot("method = \"http\", image = \"nonsense\""), "Not a usable URL"),
             (boot("method = \"http\""), "An image is needed"),
-            (boot("method = \"pxe\", image = \"http://x/y\""), "No image is possible"),
+            (boot("method = \"pxe\", image = \"http://x/y\""), "This method does not boot an image"),
             (boot("method = \"floppy\""), "Not a possible value"),
             (boot("method = \"http\", image = \"http://x/y\", image_sha256 = \"abc\""), "Not a SHA-256"),
-            (boot("method = \"pxe\", ignition = { url = \"http://x/y\" }"), "Ignition cannot be handed over"),
+            (boot("method = \"pxe\", ignition = { url = \"http://x/y\" }"), "Ignition is not supported with this \
+                                                                             method"),
         ] {
             fleet.configure(&workspace, &body);
             let run = workspace.try_plan().await.failed();

@@ -19,7 +19,7 @@ for_one_host! {
         fleet.until("node1", PowerState::Off).await;
 
         fleet.configure(&second, &maintenance("node1", "memory", "hand_over = \"direct\""));
-        second.try_plan().await.succeeded().says("takes the server as tests/firmware leaves it");
+        second.try_plan().await.succeeded().says("takes the server over from tests/firmware without a restore");
         let waiting = second.start_apply();
         waiting.until_it_logs("queued, ", SOON).await;
         first.metal(&["queue"]).await.succeeded().says("from tests/firmware as it is");
@@ -28,7 +28,7 @@ for_one_host! {
         let over = first.run(&["plan", "-destroy"]).await.succeeded();
         over.says("node1 is handed over to tests/memory as it is");
         let over = first.destroy().await.succeeded();
-        over.says("A server was handed over as it is").says("is restored when tests/memory ends");
+        over.says("A server was handed over unchanged").says("is restored when tests/memory ends");
         waiting.wait(SOON).await.succeeded();
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown"], "it was restored in between");
         let held = second.resource(HELD).await.unwrap();

@@ -57,7 +57,7 @@ for_one_host! {
         let body = boot("method = \"pxe\"\n  image = terraform_data.late.output\n  server_power = \"On\"");
         fleet.configure(&workspace, &(late.to_owned() + &body));
         workspace.try_plan().await.succeeded();
-        workspace.apply().await.failed().says("No image is possible");
+        workspace.apply().await.failed().says("This method does not boot an image");
         assert_eq!(fleet.changes("node1"), [""; 0]);
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
     }

@@ -52,13 +52,14 @@ for_one_host! {
         workspace.apply().await.succeeded();
         std::fs::remove_file(workspace.folder().join("terraform.tfstate")).unwrap();
         let plan = workspace.try_plan().await.succeeded();
-        plan.says("An operation was made before").says("tests/op made ForceRestart at").says("Nothing will be sent");
+        plan.says("An operation has already run").says("tests/op already ran ForceRestart at");
+        plan.says("Nothing will be sent");
         plan.is_silent_about("Queue:").is_silent_about("Takes over");
         workspace.apply().await.succeeded();
         assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
         // `-replace` runs the operation again.
         let again = ["apply", "-auto-approve", "-input=false", "-no-color", "-replace=metal_server_operation.now"];
-        workspace.run(&again).await.succeeded().is_silent_about("made before");
+        workspace.run(&again).await.succeeded().is_silent_about("has already run");
         assert_eq!(fleet.resets("node1").len(), 2);
     }
 }
@@ -188,7 +189,7 @@ for_each_host! {
         for (what, more, says) in [
             ("PowerCycle", "", "does not accept PowerCycle; it lists"),
             ("Reboot", "", "Not a possible value"),
-            ("ForceRestart", "proof = \"boot\"", "shows no boot progress"),
+            ("ForceRestart", "proof = \"boot\"", "does not report boot progress"),
             ("Nmi", "proof = \"boot\"", "Not for this operation"),
             ("ForceRestart", "when_off = \"panic\"", "Not a possible value"),
             (
@@ -196,7 +197,7 @@ for_each_host! {
                 "maintenance_id = \"tests/m\"\n  window = { schedule = \"0 22 * * *\", duration = \"1h\" }",
                 "Not under a maintenance",
             ),
-            ("ForceRestart", "maintenance_id = \"m\"", "Not an id of a maintenance"),
+            ("ForceRestart", "maintenance_id = \"m\"", "Not a maintenance id"),
             ("ForceRestart", "policy = \"Enforced\"\n  escalate_after = \"1h\"", "Only with OwnerApproval"),
             ("ForceRestart", "window = { schedule = \"0 22 30 2 *\", duration = \"1h\" }", "never opens"),
         ] {

@@ -76,7 +76,8 @@ for_each_host! {
         // An operation without maintenance_id and a lasting maintenance.
         fleet.configure(&workspace, &(first.clone() + &operation("node1", "policy = \"Enforced\"\n  depends_on = [metal_server_maintenance.held]")));
         let run = workspace.try_plan().await.failed();
-        run.says("node1 is held in this configuration").says("Set maintenance_id to the id of that metal_server_maintenance");
+        run.says("node1 is held in this configuration").says("Set maintenance_id to that metal_server_maintenance's \
+                                                              id");
         assert!(fleet.changes("node1").is_empty());
 
         // Possible: another server, a queue position, an earlier operation, and an operation under

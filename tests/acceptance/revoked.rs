@@ -72,7 +72,7 @@ async fn is_replaced(workspace: &Workspace, why: &str, add_dependent: impl FnOnc
 async fn is_kept(workspace: &Workspace, why: &str) {
     let plan = workspace.plan().await;
     assert_eq!(plan.changes(), [(HELD.to_owned(), vec!["update".to_owned()])], "{}", plan.run.output);
-    plan.run.says(why).says("locks nothing");
+    plan.run.says(why).says("does not lock a server");
     workspace.apply().await.succeeded();
     let state = workspace.resource(HELD).await.expect("it stays in the state");
     assert_eq!(state["state"], "Completed");

@@ -84,7 +84,7 @@ for_each_host! {
             ("schedule = \"0 22 * * *\", duration = \"1h\", exclude_calendar_file = \"no.ics\"".to_owned(), "cannot be read"),
             ("schedule = \"0 22 * * *\", duration = \"1h\", exclude_calendar_file = \"main.tf\"".to_owned(), "not an iCalendar file"),
             ("schedule = \"0 22 * * *\", duration = \"1h\", exclude_calendar_file = \"/dev/zero\"".to_owned(), "not a regular file"),
-            ("name = \"weekend\"".to_owned(), "no window \"weekend\""),
+            ("name = \"weekend\"".to_owned(), "does not define the window \"weekend\""),
             ("name = \"weekend\", duration = \"1h\"".to_owned(), "A name and a definition"),
         ] {
             fleet.configure(&workspace, &maintenance("node1", "m", &format!("window = {{ {window} }}")));

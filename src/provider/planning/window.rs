@@ -54,7 +54,7 @@ pub(in crate::provider) struct MaintenanceWindow {
 impl WindowDataModel {
     fn check(&self, diags: &mut Diagnostics) {
         if self.window.is_null() {
-            bad(diags, AttributePath::new("window"), "A window is needed", "Give window, with a schedule or a name.");
+            bad(diags, AttributePath::new("window"), "A window is needed", "Set window, with a schedule or a name.");
         }
         if let Value::Value(count) = self.limit
             && !(1..=MOST).contains(&count)

@@ -184,11 +184,11 @@ pub(in crate::provider) fn web_url(diags: &mut Diagnostics, value: &Text, path: 
     within_limit(diags, limits::check_length(text, limits::URL), path.clone());
     let problem = match url::Url::parse(text) {
         Ok(url) if !matches!(url.scheme(), "http" | "https") => {
-            format!("It has the scheme {scheme:?}; http and https are possible.", scheme = url.scheme())
+            format!("It has the scheme {scheme:?}; only http and https are supported.", scheme = url.scheme())
         }
         Ok(url) if !url.username().is_empty() || url.password().is_some() => {
-            "It holds a user name or password, which would be stored in the state. Serve the image without, or sign its \
-             address."
+            "It contains a user name or password, which the state would store. Serve the image without credentials, \
+             or sign its address."
                 .to_owned()
         }
         Ok(_) => return Some(text.to_owned()),
@@ -201,16 +201,15 @@ pub(in crate::provider) fn web_url(diags: &mut Diagnostics, value: &Text, path: 
 /// Checks that a value is not empty and contains no control characters.
 pub(in crate::provider) fn not_empty(diags: &mut Diagnostics, value: &Text, path: AttributePath) {
     if given(value).is_some_and(|text| text.trim().is_empty()) {
-        bad(diags, path, "Must not be empty", "Leave the attribute out instead of giving an empty text.");
+        bad(diags, path, "Must not be empty", "Remove the attribute instead of setting an empty text.");
     } else if given(value).is_some_and(|text| !shown::is_plain(text)) {
-        let detail = "It holds a line end, or another control or invisible character, which others would see as something else. \
-                      Write it in one line; chomp() takes the line end of a heredoc away.";
+        let detail = "It contains a line end or another invisible character, which other readers would see \
+                      differently. Write it in one line; chomp() removes a heredoc's line end.";
         bad(diags, path, "Not plain text", detail);
     }
 }
 
-/// Reads an id of the form `namespace/name`. `of` names the object; `hint` shows where to find the
-/// id.
+/// Parses the id `namespace/name` of the object `of`. `hint` shows where to find the id.
 pub(in crate::provider) fn read_id(
     diags: &mut Diagnostics,
     text: &str,
@@ -221,7 +220,7 @@ pub(in crate::provider) fn read_id(
     match text.parse() {
         Ok(id) => Some(id),
         Err(problem) => {
-            bad(diags, at, &format!("Not an id of {of}"), format!("{text:?}: it {problem}.{hint}"));
+            bad(diags, at, &format!("Not the id of {of}"), format!("{text:?}: it {problem}.{hint}"));
             None
         }
     }

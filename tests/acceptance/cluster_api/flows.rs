@@ -148,7 +148,7 @@ for_one_host! {
         assert!(fleet.resets("node1").is_empty(), "{:?}", fleet.resets("node1"));
         workspace.destroy().await.succeeded();
 
-        workspace.try_plan().await.succeeded().says("the server is held as long as this resource exists");
+        workspace.try_plan().await.succeeded().says("the server is locked as long as this resource exists");
         workspace.apply().await.succeeded();
         assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"));
         assert!(!fleet.resets("node1").is_empty());

@@ -115,7 +115,7 @@ for_one_host! {
         configure(&world, "runner", &workspace, &hold);
         // Without a role, a plan reports the missing permissions and an apply changes nothing.
         workspace.try_plan().await.succeeded().says("the verb \"list\" on").says("servers.metal.ironcore.dev");
-        workspace.apply().await.failed().says("may not be used").says("the verb \"list\" on");
+        workspace.apply().await.failed().says("was denied").says("the verb \"list\" on");
 
         give_role(&world, "metal-maintenance", "runner");
         workspace.apply().await.succeeded();
