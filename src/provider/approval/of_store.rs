@@ -138,7 +138,10 @@ impl ApprovalLifecycle for StoreApprovals<'_> {
             // The same apply can create the claim.
             None => diags.add_warning(diagnostic(
                 "An approval for an unclaimed server",
-                format!("{owner:?} must claim {server} before this can be applied.", owner = self.engine.owner()),
+                format!(
+                    "{server} must be claimed by {owner:?} before this can be applied.",
+                    owner = self.engine.owner()
+                ),
                 AttributePath::new("server"),
             )),
             Some(claim) if claim.owner != self.engine.owner() => {

@@ -173,8 +173,8 @@ for_one_host! {
         workspace.apply().await.succeeded();
         let before = fleet.resets("node1");
         configure(&world, &fleet, &workspace, &boot(false)).await;
-        workspace.apply().await.failed().says("Cluster API").says("was not asked");
-        workspace.destroy().await.failed().says("Cluster API").says("was not asked");
+        workspace.apply().await.failed().says("Cluster API").says("did not receive a request");
+        workspace.destroy().await.failed().says("Cluster API").says("did not receive a request");
         assert_eq!(fleet.resets("node1"), before, "its Node is not drained");
         assert!(world.maintenance("m1").await.is_none());
         fleet.configure(&workspace, &boot(true));
@@ -231,7 +231,7 @@ for_one_host! {
             ("cluster_api = { machines = { node1 = \"ns/m1\" }, context = \"\" }", "context"),
             (
                 "cluster_api = { machines = { node1 = \"ns/m1\" } }\n  kubernetes_node = { nodes = { node1 = \"n1\" } }",
-                "name the server in one of the two",
+                "remove the server from one",
             ),
         ] {
             fleet.configure_with(&workspace, block, &body);

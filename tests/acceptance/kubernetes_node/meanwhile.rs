@@ -198,7 +198,7 @@ for_one_host! {
         let plan = workspace.plan().await;
         plan.is_empty();
         plan.run.says("A Node was not checked").says(&unseen).says("METAL_NODE_KUBECONFIG");
-        let left = format!("the server is restored, and Node {} may still be cordoned for tests/m", place.node);
+        let left = format!("the server is restored, but Node {} could still be cordoned for tests/m", place.node);
         let advice = "kubernetes_node.kubeconfig or METAL_NODE_KUBECONFIG names its cluster";
         workspace.destroy().await.failed().says("The Node of node1 was not reached").says(&left).says(advice);
         assert_eq!((fleet.system("node1").power, place.cordoned().await), (PowerState::On, true));
