@@ -93,7 +93,7 @@ struct GlobalArgs {
     /// user's own file]
     #[arg(long, global = true, value_name = "URL")]
     coordination_url: Option<String>,
-    /// The owner of the maintenances [default: METAL_OWNER, else "default"]
+    /// The maintenances' owner [default: METAL_OWNER, else "default"]
     #[arg(long, global = true)]
     owner: Option<String>,
     #[command(flatten)]

@@ -143,7 +143,7 @@ for_each_host! {
         let wrong = release("99");
         workspace.metal(&wrong.each_ref().map(String::as_str)).await.failed().says("generation 99 was named");
         let right = release(&generation);
-        workspace.metal(&right.each_ref().map(String::as_str)).await.succeeded().says("is as it was (On)");
+        workspace.metal(&right.each_ref().map(String::as_str)).await.succeeded().says("is in its prior state (On)");
         assert_eq!(fleet.system("node1").power, PowerState::On);
         let resets = fleet.resets("node1");
         let run = workspace.refresh().await.succeeded();

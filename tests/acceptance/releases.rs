@@ -64,7 +64,7 @@ for_one_host! {
         again.apply().await.succeeded();
         release(&workspace, &[]).await;
         again.apply().await.failed().says("A released name is refused for node1");
-        workspace.metal(&["release", "--allow", "tests/m"]).await.succeeded().says("tests/m may ask again");
+        workspace.metal(&["release", "--allow", "tests/m"]).await.succeeded().says("tests/m is allowed again");
         workspace.metal(&["release", "--allow", "tests/m"]).await.failed().says("tests/m is not refused");
         again.apply().await.succeeded();
         again.destroy().await.succeeded();

@@ -200,7 +200,7 @@ async fn a_store_is_moved_while_nobody_holds_a_server() {
     workspace.destroy().await.succeeded();
     workspace.write("nonsense.json", "{}");
     let file = workspace.folder().join("nonsense.json").display().to_string();
-    workspace.metal(&["store", "import", &file]).await.failed().says("it is not an export of a store");
+    workspace.metal(&["store", "import", &file]).await.failed().says("it is not a store export");
 }
 
 /// Plans need only read access.
