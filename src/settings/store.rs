@@ -155,7 +155,7 @@ fn may_come_back(place: &StoreLocation) -> bool {
 fn place(url: Option<&str>) -> Result<StoreLocation, SettingsError> {
     let Some(url) = url else {
         return default_path().map(|path| StoreLocation::File(path, false)).ok_or_else(|| SettingsError::Store {
-            problem: "the default store has no location, because neither XDG_STATE_HOME nor HOME is set; set \
+            problem: "the default store has an unknown location, because neither XDG_STATE_HOME nor HOME is set; set \
                       coordination_url"
                 .to_owned(),
         });

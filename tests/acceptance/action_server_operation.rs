@@ -43,10 +43,10 @@ async fn invoke(workspace: &Workspace) -> Run {
 async fn each_invocation_by_hand_makes_it_once() {
     let (fleet, workspace) = world().await;
     fleet.configure(&workspace, &action("ForceRestart", "reason = \"hangs\""));
-    workspace.run(&PLAN).await.succeeded().says("node1 is restarted without asking its operating system");
+    workspace.run(&PLAN).await.succeeded().says("node1 is restarted without an operating system shutdown");
     assert!(fleet.resets("node1").is_empty(), "a plan restarted it");
     let run = invoke(&workspace).await.succeeded();
-    run.says("tests/op: node1 is restarted without asking its operating system");
+    run.says("tests/op: node1 is restarted without an operating system shutdown");
     // Progress messages during the operation.
     run.says("tests/op on node1: ForceRestart").says("tests/op on node1: made");
     assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
@@ -75,10 +75,10 @@ async fn with_triggers_it_is_made_once_for_each_set() {
     assert_eq!(fleet.resets("node1"), ["PowerCycle"]);
     let plan = workspace.run(&PLAN).await.succeeded();
     plan.says("An operation has already run").says("tests/op already ran PowerCycle at").says("Nothing will be sent");
-    plan.is_silent_about("loses its power").is_silent_about("Queue:").is_silent_about("Takes over");
+    plan.is_silent_about("is powered off and on again").is_silent_about("Queue:").is_silent_about("Takes over");
     fleet.configure(&workspace, &action("PowerCycle", "triggers = { firmware = \"2\" }"));
     let plan = workspace.run(&PLAN).await.succeeded();
-    plan.says("node1 loses its power").says("Queue: free").is_silent_about("A name is in use");
+    plan.says("node1 is powered off and on again").says("Queue: free").is_silent_about("A name is in use");
     plan.says("Ends tests/op first, an earlier invocation: it ran PowerCycle at").is_silent_about("has already run");
     invoke(&workspace).await.succeeded().is_silent_about("has already run");
     assert_eq!(fleet.resets("node1"), ["PowerCycle", "PowerCycle"]);

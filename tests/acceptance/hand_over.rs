@@ -22,11 +22,11 @@ for_one_host! {
         second.try_plan().await.succeeded().says("takes the server over from tests/firmware without a restore");
         let waiting = second.start_apply();
         waiting.until_it_logs("queued, ", SOON).await;
-        first.metal(&["queue"]).await.succeeded().says("from tests/firmware as it is");
+        first.metal(&["queue"]).await.succeeded().says("from tests/firmware unchanged");
         let lines: Value = serde_json::from_str(&first.metal(&["queue", "--json"]).await.succeeded().stdout).unwrap();
-        assert_eq!(lines["queue"][0]["hand_over"], json!("to tests/memory as it is"), "{lines}");
+        assert_eq!(lines["queue"][0]["hand_over"], json!("to tests/memory unchanged"), "{lines}");
         let over = first.run(&["plan", "-destroy"]).await.succeeded();
-        over.says("node1 is handed over to tests/memory as it is");
+        over.says("node1 is handed over to tests/memory unchanged");
         let over = first.destroy().await.succeeded();
         over.says("A server was handed over unchanged").says("is restored when tests/memory ends");
         waiting.wait(SOON).await.succeeded();
@@ -37,7 +37,7 @@ for_one_host! {
         second.refresh().await.succeeded();
         assert_eq!(second.resource(HELD).await.unwrap()["power_state"], json!("Off"));
         first.metal(&["show", "tests/firmware"]).await.succeeded().says("handed over").says("to tests/memory");
-        first.metal(&["queue"]).await.succeeded().says("from tests/firmware as it was");
+        first.metal(&["queue"]).await.succeeded().says("from tests/firmware unchanged");
 
         second.run(&["plan", "-destroy"]).await.succeeded().says("restored to its state before tests/firmware (power On)");
         second.destroy().await.succeeded().is_silent_about("handed over");

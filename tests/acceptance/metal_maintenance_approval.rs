@@ -198,7 +198,7 @@ for_one_host! {
         waiting.until_it_logs("an approval expired", SOON).await;
         holder.destroy().await.succeeded();
         waiting.wait(SOON).await.succeeded();
-        ours.metal(&["show", "ops/bios"]).await.succeeded().says("without an answer of the owner, as announced");
+        ours.metal(&["show", "ops/bios"]).await.succeeded().says("without the owner's answer, as announced");
         ours.destroy().await.succeeded();
     }
 }

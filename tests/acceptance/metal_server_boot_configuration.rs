@@ -313,7 +313,7 @@ for_each_host! {
         let second = workspace.beside();
         fleet.configure(&second, &boot("method = \"disk\""));
         let refused = second.apply().await.failed();
-        refused.says("node1 has another boot configuration").says("boot-configuration/default.node1 is in force");
+        refused.says("node1 has another boot configuration").says("boot-configuration/default.node1 is active");
         refused.is_silent_about("choose another name").is_silent_about("import it");
         workspace.destroy().await.succeeded();
     }

@@ -22,7 +22,7 @@ for_each_host! {
     async fn it_is_made_once_per_trigger_and_destroy_touches_nothing(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         fleet.configure(&workspace, &operation("ForceRestart", "reason = \"hangs\""));
-        workspace.try_plan().await.succeeded().says("node1 is restarted without asking its operating system");
+        workspace.try_plan().await.succeeded().says("node1 is restarted without an operating system shutdown");
         workspace.apply().await.succeeded();
         let made = workspace.resource(ADDRESS).await.unwrap();
         assert_eq!((&made["state"], &made["outcome"]), (&"Completed".into(), &"Proven".into()), "{made}");
@@ -221,7 +221,7 @@ for_each_host! {
         fleet.configure(&asker, &operation("ForceRestart", "policy = \"OwnerApproval\""));
         let waiting = asker.start_apply();
         waiting.until_it_logs("waiting for approval by team-db", SOON).await;
-        owner.try_plan().await.succeeded().says("the server is restarted without asking");
+        owner.try_plan().await.succeeded().says("the server is restarted without an operating system shutdown");
         owner.metal(&["approve", "tests/op", "--owner", "team-db"]).await.succeeded();
         waiting.wait(SOON).await.succeeded();
         assert_eq!(fleet.resets("node1"), ["ForceRestart"]);

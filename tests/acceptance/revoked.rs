@@ -138,7 +138,7 @@ for_one_host! {
         workspace.apply().await.succeeded();
         ironic.maintenance("n1", None).await;
         let dependent = || ironic::configure(&ironic, &workspace, &(held.clone() + DEPENDENT));
-        is_replaced(&workspace, "the external request is gone", dependent, Next::Locked).await;
+        is_replaced(&workspace, "the external request does not exist any more", dependent, Next::Locked).await;
         assert_eq!(ironic.node("n1").await["maintenance"], json!(false));
     }
 }

@@ -78,7 +78,7 @@ for_each_host! {
             ("schedule = \"0 22 * * *\", duration = \"soon\"".to_owned(), "Not a duration"),
             ("schedule = \"0 22 * * *\"".to_owned(), "Give duration"),
             ("schedule = \"0 22 * * *\", duration = \"1h\", time_zone = \"Europe/Berlim\"".to_owned(), "is not a valid time zone"),
-            ("schedule = \"0 22 * * *\", duration = \"1h\", min_remaining = \"2h\"".to_owned(), "nothing could ever start"),
+            ("schedule = \"0 22 * * *\", duration = \"1h\", min_remaining = \"2h\"".to_owned(), "no maintenance could ever start"),
             (format!("schedule = \"0 22 * * *\", duration = \"1h\", exclude = [\"{today}/{far}\"]"), "never opens"),
             ("schedule = \"0 22 * * *\", duration = \"1h\", exclude = [\"24.12.2026\"]".to_owned(), "is not a valid day"),
             ("schedule = \"0 22 * * *\", duration = \"1h\", exclude_calendar_file = \"no.ics\"".to_owned(), "cannot be read"),

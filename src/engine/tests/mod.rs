@@ -726,7 +726,7 @@ async fn a_change_that_fails_after_it_was_accepted_fails_its_step_in_its_own_wor
         let Phase::Failed { cause, .. } = &failed.record.phase else { panic!("{:?}", failed.record.phase) };
         assert!(cause.contains("the fan tray is missing"), "{cause}");
         let taken = began.elapsed();
-        assert!(taken < Duration::from_mins(1), "the failure waited for the end of the shutdown: {taken:?}");
+        assert!(taken < Duration::from_mins(1), "the failure waited until the shutdown timed out: {taken:?}");
         assert_eq!(world.machine.power(), PowerState::On);
         let sent = [ResetType::GracefulShutdown, ResetType::ForceOff];
         world.machine.with(|inside| assert_eq!(inside.resets, sent, "each way once"));

@@ -299,8 +299,8 @@ pub(in crate::provider) async fn server(
             at,
             &format!("The state of {} is not known", spec.server),
             format!(
-                "Its BMC shows {what}, and a restore requires that. Plan again when the BMC shows it, or lock the \
-                 server without server_power and boot configuration."
+                "Its BMC shows {what}, so the server could not be restored. Plan again when the BMC shows its \
+                 complete state, or lock the server without server_power and boot configuration."
             ),
         );
         return None;
