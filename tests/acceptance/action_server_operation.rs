@@ -221,7 +221,7 @@ async fn a_killed_waiter_is_continued_and_another_operation_replaces_it() {
 async fn what_cannot_be_done_is_an_error() {
     let (fleet, workspace) = world().await;
     for (what, more, says) in [
-        ("Reboot", "", "Not a possible value"),
+        ("Reboot", "", "Invalid value"),
         ("ForceRestart", "timeouts = { invoke = \"soon\" }", "timeouts.invoke"),
         ("ForceRestart", "maintenance_id = \"m\"", "Not a maintenance id"),
         ("ForceRestart", "window = { schedule = \"0 22 30 2 *\", duration = \"1h\" }", "never opens"),

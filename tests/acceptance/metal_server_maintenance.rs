@@ -141,7 +141,7 @@ for_each_host! {
             ["release", "tests/m", "--generation", generation, "--reason", "node needed"].map(str::to_owned)
         };
         let wrong = release("99");
-        workspace.metal(&wrong.each_ref().map(String::as_str)).await.failed().says("generation 99 was named");
+        workspace.metal(&wrong.each_ref().map(String::as_str)).await.failed().says("generation 99 was given");
         let right = release(&generation);
         workspace.metal(&right.each_ref().map(String::as_str)).await.succeeded().says("is in its prior state (On)");
         assert_eq!(fleet.system("node1").power, PowerState::On);

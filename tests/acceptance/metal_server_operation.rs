@@ -188,10 +188,10 @@ for_each_host! {
         let workspace = Workspace::new(host);
         for (what, more, says) in [
             ("PowerCycle", "", "does not accept PowerCycle; it lists"),
-            ("Reboot", "", "Not a possible value"),
+            ("Reboot", "", "Invalid value"),
             ("ForceRestart", "proof = \"boot\"", "does not report boot progress"),
             ("Nmi", "proof = \"boot\"", "Not for this operation"),
-            ("ForceRestart", "when_off = \"panic\"", "Not a possible value"),
+            ("ForceRestart", "when_off = \"panic\"", "Invalid value"),
             (
                 "ForceRestart",
                 "maintenance_id = \"tests/m\"\n  window = { schedule = \"0 22 * * *\", duration = \"1h\" }",

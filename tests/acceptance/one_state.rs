@@ -24,7 +24,7 @@ for_each_host! {
         let copy = first.beside();
         fleet.configure(&copy, &off(""));
         let resets = fleet.resets("node1");
-        copy.try_plan().await.succeeded().says("Another state has tests/m").says("adopt = true");
+        copy.try_plan().await.succeeded().says("Another state has managed tests/m").says("adopt = true");
         let refused = copy.apply().await.failed();
         refused.says("Another state manages tests/m").says("import block").says("adopt = true");
         assert!(copy.resource(HELD).await.is_none());

@@ -23,7 +23,7 @@ for_each_host! {
         .await;
         plan.run.says(RELEASED).says("node1: tests/od2 of team-a is overdue since");
         plan.run.says("no process is attached. Apply restores it first (power Off -> On), then locks the server.");
-        plan.run.says("Queue: free once tests/od2 is released").is_silent_about("Other maintenance is ahead");
+        plan.run.says("Queue: free once tests/od2, which is overdue, is released").is_silent_about("Other maintenance is ahead");
         second.apply_saved(&plan).await.succeeded();
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
         second.destroy().await.succeeded();

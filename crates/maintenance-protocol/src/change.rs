@@ -278,7 +278,7 @@ impl RecordChange {
             Self::BeginRelease(ending) => format!("releasing the server ({ending})"),
             Self::HandOver(_, ending) => format!("handing the server over unchanged ({ending})"),
             Self::Stuck(cause) => format!("releasing failed: {cause}"),
-            Self::Finish(over) => format!("over ({})", over.name()),
+            Self::Finish(over) => format!("ended ({})", over.name()),
             Self::BeginUpdate => "checked; the changed configuration is applied to the server".to_owned(),
             Self::RefuseUpdate(cause) => format!("the change is refused: {cause}"),
             Self::Undo(cause) => format!("the change failed and is undone: {cause}"),

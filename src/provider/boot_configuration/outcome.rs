@@ -127,7 +127,7 @@ pub(in crate::provider) fn conclude(
         }
         Finish::TimedOut(reason) if !matches!(record.phase, Phase::Pending) => {
             error(
-                format!("The boot configuration of {server} was not done in time"),
+                format!("The boot configuration of {server} did not complete in time"),
                 format!(
                     "It was {reason} after {}. Apply again to resume, or destroy to restore the prior state.",
                     shown_duration(timeout)

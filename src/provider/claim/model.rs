@@ -194,7 +194,7 @@ impl ClaimModel {
         }
         let at = AttributePath::new("ignition_wo");
         if is_given(&self.ignition) && self.ignition_wo.content().is_some() {
-            bad(diags, at, "One source is possible", "Set ignition or ignition_wo, not both.");
+            bad(diags, at, "Only one source is allowed", "Set ignition or ignition_wo, not both.");
         } else {
             self.ignition_wo.check_version(diags, &self.ignition_wo_version, &AttributePath::root(), "ignition_wo");
         }

@@ -75,9 +75,9 @@ pub(in crate::provider) fn conclude(
                 let closed = record.closes_at.is_some_and(|closes| closes <= *at);
                 let why = if closed { "its window closed (on_window_close)" } else { "expires_after passed" };
                 error(
-                    format!("The maintenance of {server} was not done in time"),
+                    format!("The maintenance of {server} did not complete in time"),
                     format!(
-                        "{why} before complete_when came true. The server was released{}; the resource was not saved.",
+                        "{why} before complete_when was true. The server was released{}; the resource was not saved.",
                         as_it_was(record)
                     ),
                 );

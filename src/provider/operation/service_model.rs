@@ -94,8 +94,8 @@ impl ServiceModel {
             return None;
         }
         if steps.len() > MOST_STEPS {
-            let detail = format!("It has {} steps; at most {MOST_STEPS} are possible.", steps.len());
-            bad(diags, at("steps"), "Beyond its limit", detail);
+            let detail = format!("It has {} steps; at most {MOST_STEPS} are allowed.", steps.len());
+            bad(diags, at("steps"), "Limit exceeded", detail);
         }
         let mut all = Vec::new();
         for (index, step) in (0i64..).zip(steps) {
@@ -125,8 +125,8 @@ fn check_step(diags: &mut Diagnostics, step: &Value<StepModel>, at: &AttributePa
             bad(
                 diags,
                 path,
-                "Beyond its limit",
-                format!("It has {} bytes; at most {MOST_ARGS} are possible.", text.len()),
+                "Limit exceeded",
+                format!("It has {} bytes; at most {MOST_ARGS} are allowed.", text.len()),
             );
         } else if !serde_json::from_str::<serde_json::Value>(text).is_ok_and(|value| value.is_object()) {
             bad(diags, path, "Not a JSON object", "Write the arguments as jsonencode({ name = value }).");

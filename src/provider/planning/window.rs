@@ -59,12 +59,7 @@ impl WindowDataModel {
         if let Value::Value(count) = self.limit
             && !(1..=MOST).contains(&count)
         {
-            bad(
-                diags,
-                AttributePath::new("limit"),
-                "Not a possible value",
-                format!("{count} is not within 1 to {MOST}."),
-            );
+            bad(diags, AttributePath::new("limit"), "Invalid value", format!("{count} is not between 1 and {MOST}."));
         }
         moment(diags, &self.from, AttributePath::new("from"));
         if let Value::Value(window) = &self.window {

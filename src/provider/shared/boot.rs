@@ -86,7 +86,7 @@ impl IgnitionModel {
             }
             (None, None, None) => None,
             _ => {
-                bad(diags, at.clone(), "One source is possible", "Set file or secret_name, not both.");
+                bad(diags, at.clone(), "Only one source is allowed", "Set file or secret_name, not both.");
                 None
             }
         }
@@ -250,7 +250,7 @@ impl BootModel {
         let given_twice = is_given(&self.ignition) && has_content;
         let ignition = match &self.ignition {
             _ if given_twice => {
-                bad(diags, path("ignition_wo"), "One source is possible", "Set ignition or ignition_wo, not both.");
+                bad(diags, path("ignition_wo"), "Only one source is allowed", "Set ignition or ignition_wo, not both.");
                 None
             }
             _ if method.is_some() && !takes_ignition && (is_given(&self.ignition) || has_content) => {

@@ -220,7 +220,7 @@ impl Prospect {
             (true, 0) if self.name.holds() => "Queue: this maintenance already holds the server.".to_owned(),
             (true, 0) if self.own_hold.is_some() => "Set maintenance_id to act under that maintenance.".to_owned(),
             (true, 0) => match &self.reclaimed {
-                Some(reclaimed) => format!("Queue: free once {} is released, which is overdue.", reclaimed.id),
+                Some(reclaimed) => format!("Queue: free once {}, which is overdue, is released.", reclaimed.id),
                 None => "Queue: free.".to_owned(),
             },
             (true, n) => format!("Queue: {n} ahead: {}.", names.join(", ")),

@@ -116,8 +116,8 @@ impl NameStatus {
         let (id, by, at) = (&record.id, &record.requester, shown_time(record.requested_at));
         match (&record.known_to, self.adopt) {
             (Some(known), false) => format!(
-                "Another state has {id} since {} ({}): apply fails. Destroy it there. If that state is lost, set adopt = true or add \
-                 an import block.",
+                "Another state has managed {id} since {} ({}): apply fails. Destroy it there. If that state is lost, \
+                 set adopt = true or add an import block.",
                 shown_time(known.since),
                 known.by
             ),

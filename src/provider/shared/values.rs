@@ -90,7 +90,7 @@ pub(in crate::provider) fn duration(diags: &mut Diagnostics, value: &Text, path:
     match parse_duration(given(value)?) {
         Ok(duration) => Some(duration),
         Err(problem) => {
-            bad(diags, path, "Not a duration", problem);
+            bad(diags, path, "Invalid duration", problem);
             None
         }
     }
@@ -108,7 +108,7 @@ pub(in crate::provider) fn moment(
         let detail = format!(
             "{text:?} is not a valid RFC 3339 timestamp. Write it with its offset, such as \"2026-12-24T22:00:00+01:00\"."
         );
-        bad(diags, path, "Not a valid RFC 3339 timestamp", detail);
+        bad(diags, path, "Invalid RFC 3339 timestamp", detail);
     }
     read
 }
@@ -155,7 +155,7 @@ pub(in crate::provider) fn one_of<T>(
     let picked = pick(text);
     if picked.is_none() {
         let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-        bad(diags, path, "Not a possible value", format!("{text:?} is not one of {}.", words.join(", ")));
+        bad(diags, path, "Invalid value", format!("{text:?} is not one of {}.", words.join(", ")));
     }
     picked
 }
@@ -194,7 +194,7 @@ pub(in crate::provider) fn web_url(diags: &mut Diagnostics, value: &Text, path: 
         Ok(_) => return Some(text.to_owned()),
         Err(error) => format!("It is not a URL: {error}."),
     };
-    bad(diags, path, "Not a usable URL", problem);
+    bad(diags, path, "Invalid URL", problem);
     None
 }
 
@@ -237,7 +237,7 @@ pub(in crate::provider) fn short(diags: &mut Diagnostics, value: &Text, path: At
 /// Reports an exceeded limit.
 fn within_limit(diags: &mut Diagnostics, checked: Result<(), LimitError>, path: AttributePath) {
     if let Err(problem) = checked {
-        bad(diags, path, "Beyond its limit", format!("It {problem}."));
+        bad(diags, path, "Limit exceeded", format!("It {problem}."));
     }
 }
 
@@ -256,7 +256,7 @@ pub(in crate::provider) fn check_triggers(diags: &mut Diagnostics, value: &Texts
             limits::TriggerPart::Map => at,
             limits::TriggerPart::Name(name) | limits::TriggerPart::Value(name) => at.key(name.to_owned()),
         };
-        bad(diags, at, "Beyond its limit", format!("{part} {problem}."));
+        bad(diags, at, "Limit exceeded", format!("{part} {problem}."));
     }
 }
 
@@ -266,7 +266,7 @@ pub(in crate::provider) fn check_names(diags: &mut Diagnostics, namespace: &Text
         if let Some(text) = given(value)
             && let Err(problem) = check_name(text)
         {
-            bad(diags, AttributePath::new(attribute), "Not a usable name", format!("{text:?}: it {problem}."));
+            bad(diags, AttributePath::new(attribute), "Invalid name", format!("{text:?}: it {problem}."));
         }
     }
 }

@@ -159,7 +159,7 @@ impl WindowModel {
             };
             let window = WindowSpec { on_close, ..window.clone() };
             if let Some(problem) = now.and_then(|now| window.check(now).err()) {
-                bad(diags, path("name"), "Not a usable window", format!("{name}: {problem}."));
+                bad(diags, path("name"), "Invalid window", format!("{name}: {problem}."));
                 return None;
             }
             return Some(window);
@@ -216,7 +216,7 @@ impl WindowModel {
                 }
                 _ => path(field),
             };
-            bad(diags, at, "Not a usable window", format!("{problem}."));
+            bad(diags, at, "Invalid window", format!("{problem}."));
         }
         (diags.errors.len() == errors).then_some(spec)
     }
@@ -231,7 +231,7 @@ impl WindowModel {
             Ok(periods) => periods,
             Err(problem) => {
                 let path = at.clone().attribute("exclude_calendar_file");
-                bad(diags, path, "Not a usable calendar", format!("{problem}."));
+                bad(diags, path, "Invalid calendar", format!("{problem}."));
                 Vec::new()
             }
         }

@@ -229,7 +229,7 @@ pub enum Refusal {
         why: String,
     },
     /// The requested generation is not current.
-    #[error("generation {named} is outdated; the current generation is {current}")]
+    #[error("generation {named} was given, but the current generation is {current}")]
     OtherGeneration {
         /// The requested generation.
         named: Generation,

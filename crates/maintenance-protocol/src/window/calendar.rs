@@ -181,7 +181,7 @@ impl Event {
         let start = self.start.as_ref().ok_or_else(|| self.wrong("lacks DTSTART"))?;
         let start = self.moment(start, zone)?;
         let end = match (&self.end, &self.duration) {
-            (Some(_), Some(_)) => return Err(self.wrong("has a DTEND and a DURATION; only one is possible")),
+            (Some(_), Some(_)) => return Err(self.wrong("has a DTEND and a DURATION; only one is allowed")),
             (Some(end), None) => self.moment(end, zone)?,
             (None, Some(duration)) => self.after(&start, &duration.value)?,
             (None, None) => match &start {

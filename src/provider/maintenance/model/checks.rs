@@ -40,7 +40,7 @@ impl MaintenanceModel {
         if complete.power_state.is_null() && complete.url.is_null() {
             bad(diags, at.clone(), "complete_when is empty", "Set power_state or url.");
         } else if is_given(&complete.power_state) && is_given(&complete.url) {
-            bad(diags, at.clone(), "One condition is possible", "Set power_state or url, not both.");
+            bad(diags, at.clone(), "Only one condition is allowed", "Set power_state or url, not both.");
         }
         let wanted = power(diags, &complete.power_state, at.clone().attribute("power_state"));
         if wanted.is_some() && given(&self.server_power) == given(&complete.power_state) {
