@@ -48,7 +48,7 @@ async fn each_invocation_by_hand_makes_it_once() {
     let run = invoke(&workspace).await.succeeded();
     run.says("tests/op: node1 is restarted without an operating system shutdown");
     // Progress messages during the operation.
-    run.says("tests/op on node1: ForceRestart").says("tests/op on node1: made");
+    run.says("tests/op on node1: ForceRestart").says("tests/op on node1: performed");
     assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
     invoke(&workspace).await.succeeded();
     assert_eq!(fleet.resets("node1"), ["ForceRestart", "ForceRestart"]);
@@ -88,7 +88,7 @@ async fn with_triggers_it_is_made_once_for_each_set() {
         .metal(&["show", "tests/op"])
         .await
         .succeeded()
-        .says("made PowerCycle at")
+        .says("ran PowerCycle at")
         .is_silent_about("InMaintenance");
     // As documented on its page.
     let page = include_str!("../../docs/actions/server_operation.md");

@@ -118,7 +118,7 @@ async fn check_tells_what_a_server_can_take_and_what_stands_against_it() {
 
     workspace.write("servers.yaml", &wrong.replace("system_id: nine, ", ""));
     workspace.set("METAL_REDFISH_PASSWORD", "wrong");
-    workspace.metal(&["check"]).await.failed().says("refused the credentials").says("tried once");
+    workspace.metal(&["check"]).await.failed().says("refused the credentials").says("tried them only once");
 }
 
 /// On a terminal `watch` redraws in place, and Ctrl-C ends it.

@@ -76,7 +76,7 @@ for_each_host! {
             ("schedule = \"0 22 30 2 *\", duration = \"1h\"".to_owned(), "never opens"),
             ("schedule = \"0 22 * * *\", duration = \"25h\"".to_owned(), "longer than the 24h"),
             ("schedule = \"0 22 * * *\", duration = \"soon\"".to_owned(), "Invalid duration"),
-            ("schedule = \"0 22 * * *\"".to_owned(), "Give duration"),
+            ("schedule = \"0 22 * * *\"".to_owned(), "Set duration"),
             ("schedule = \"0 22 * * *\", duration = \"1h\", time_zone = \"Europe/Berlim\"".to_owned(), "is not a valid time zone"),
             ("schedule = \"0 22 * * *\", duration = \"1h\", min_remaining = \"2h\"".to_owned(), "no maintenance could ever start"),
             (format!("schedule = \"0 22 * * *\", duration = \"1h\", exclude = [\"{today}/{far}\"]"), "never opens"),

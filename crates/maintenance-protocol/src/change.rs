@@ -273,7 +273,7 @@ impl RecordChange {
         Some(match self {
             Self::Admit(_) => "lock acquired".to_owned(),
             Self::Withdraw => "left the queue".to_owned(),
-            Self::Prepared if kind == MaintenanceKind::Operation => "made".to_owned(),
+            Self::Prepared if kind == MaintenanceKind::Operation => "performed".to_owned(),
             Self::Prepared => "in maintenance".to_owned(),
             Self::BeginRelease(ending) => format!("releasing the server ({ending})"),
             Self::HandOver(_, ending) => format!("handing the server over unchanged ({ending})"),

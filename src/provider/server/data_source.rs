@@ -177,7 +177,7 @@ impl DataSource for ServerDataSource {
             }
             // In a cluster too, a missing server is a mistake and not an unreachable machine.
             Err(error @ (BackendError::Missing { .. } | BackendError::NoServer { .. })) => {
-                bad(diags, AttributePath::new("name"), &format!("{name} does not exist"), format!("{error}."));
+                bad(diags, AttributePath::new("name"), &format!("{name} was not found"), format!("{error}."));
                 return None;
             }
             Err(error) if error.is_misconfigured() => {

@@ -214,7 +214,7 @@ for_one_host! {
         assert_eq!((&one["state"], &one["claim"]), (&json!("Reserved"), &json!("default/a")), "{one}");
         assert_eq!((&one["power_state"], &one["reachable"]), (&json!("On"), &json!(true)), "{one}");
         configure(&world, &reader, &server.replace("node1", "node9"));
-        reader.apply().await.failed().says("node9 is not there");
+        reader.apply().await.failed().says("node9 was not found");
         assert_eq!((&seen["maintenance_needed"], &seen["pending"][0]["maintenance"]), (&json!(true), &json!("ops/bios")), "{seen}");
         // Renaming deletes the claim temporarily, and so does a destroy. Both plans warn about the
         // effect.

@@ -182,7 +182,7 @@ for_each_host! {
         let plan = runner.try_plan().await.succeeded();
         plan.says("Namespace \"maintenance\" does not exist").says("An approval is missing");
         plan.says("boots by boot_operator from registry.example/bios-update@sha256:9f86");
-        plan.is_silent_about("no approval is needed").is_silent_about("not a URL");
+        plan.is_silent_about("approval not required").is_silent_about("not a URL");
         world.kubernetes.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: maintenance}\n");
         let waiting = runner.start_apply();
         waiting.until_it_logs("approval", SOON).await;
