@@ -29,7 +29,7 @@ pub const EXPORT: u64 = 1024 * MIB;
 /// Whether pipes are accepted in place of a regular file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pipes {
-    /// Pipes are accepted, for example `<(command)` in a shell. They can be read only once.
+    /// Accepts pipes, for example a shell's `<(command)`. A pipe can be read once.
     Allowed,
     /// Pipes are rejected: the file is read in each run, and several times per run.
     Refused,
@@ -47,7 +47,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// The name is empty.
-    #[error("the name of the file is empty")]
+    #[error("the file name is empty")]
     Unnamed,
     /// It is not a file: reading it could block forever.
     #[error("{path} is {found}, not a regular file")]
@@ -66,14 +66,14 @@ pub enum FileError {
         most: u64,
     },
     /// A pipe without data.
-    #[error("{path} is a pipe into which nothing was written for {} s", SILENCE.as_secs())]
+    #[error("{path} is a pipe that received no data for {} s", SILENCE.as_secs())]
     Silent {
         /// The pipe.
         path: String,
     },
     /// Other users can change it or replace it.
     #[error(
-        "{path} {why}. {advice}. Where every path is open to other users on purpose, as in some CI executors, set \
+        "{path} {why}. {advice}. If every path is writable by other users on purpose, as in some CI executors, set \
          trust_world_writable_paths (or {})",
         PathTrust::VARIABLE
     )]
@@ -104,7 +104,7 @@ pub fn check_trusted(path: &Path, pipes: Pipes, trust: PathTrust) -> Result<bool
     Ok(is_pipe)
 }
 
-/// Checks such a file if this user can reach it. The library reports another one.
+/// Checks a file that this user can reach. The library reports every other error.
 pub fn check_existing(path: &Path, trust: PathTrust) -> Result<(), FileError> {
     match check_trusted(path, Pipes::Allowed, trust) {
         Ok(_) | Err(FileError::Unreadable { .. }) => Ok(()),
@@ -127,7 +127,7 @@ pub fn check_authorities(paths: &[PathBuf], trust: PathTrust) -> Result<(), File
 pub fn read_text(path: &Path, most: u64, pipes: Pipes) -> Result<String, FileError> {
     let bytes = read_bytes(path, most, pipes)?;
     String::from_utf8(bytes).map_err(|_| {
-        let source = io::Error::new(io::ErrorKind::InvalidData, "it is not text in UTF-8");
+        let source = io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text");
         FileError::Unreadable { path: path.display().to_string(), source }
     })
 }
@@ -278,7 +278,7 @@ mod tests {
         ] {
             assert_eq!(said(path, most, Pipes::Refused), wanted);
         }
-        assert_eq!(said(Path::new(""), MIB, Pipes::Refused), Err("the name of the file is empty".to_owned()));
+        assert_eq!(said(Path::new(""), MIB, Pipes::Refused), Err("the file name is empty".to_owned()));
         // A file that reports length 0.
         assert!(said(Path::new("/proc/self/status"), 10, Pipes::Refused).unwrap_err().contains("larger than"));
         let zero = said(Path::new("/dev/zero"), MIB, Pipes::Allowed);

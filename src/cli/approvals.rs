@@ -67,7 +67,7 @@ pub(super) fn shown(asked: &PendingMaintenance) -> String {
         text.push_str(&format!("; the server {}", asked.effect.trim_end_matches('.')));
     }
     text.push_str(match (asked.policy, asked.allowed) {
-        (Policy::Enforced, _) => "; needs no approval",
+        (Policy::Enforced, _) => "; approval not required",
         (_, true) => "; approved",
         (_, false) => "; waits for approval",
     });
@@ -80,12 +80,12 @@ pub(super) fn shown(asked: &PendingMaintenance) -> String {
 pub(super) fn explained(error: EngineError, engine: &Engine) -> CommandError {
     match error {
         EngineError::Refused(Refusal::NotTheOwner { claim, .. }) => CommandError::Other(format!(
-            "the server is claimed by {claim}, and you speak for {you:?}; only its owner approves (--owner {})",
+            "the server is claimed by {claim}, and you act for {you:?}; only its owner can approve (--owner {})",
             claim.owner,
             you = engine.owner()
         )),
         EngineError::Refused(Refusal::NotClaimed) => CommandError::Other(
-            "the server is unclaimed, so that it needs no approval (unless the maintenance says require_claim)"
+            "the server is unclaimed, so approval is not required (unless the maintenance sets require_claim)"
                 .to_owned(),
         ),
         other => other.into(),

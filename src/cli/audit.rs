@@ -29,7 +29,7 @@ const BATCH: u32 = 1000;
 pub(super) enum AuditCommand {
     /// Print the audit log as JSON lines, oldest first. Each line has a permanent id
     Export {
-        /// Start after the line with this id, or with the lines of this age: 24h, 7d [default: the
+        /// Start after the line with this id, or with lines of this age: 24h, 7d [default: the
         /// oldest line]
         #[arg(long, value_name = "ID|DURATION")]
         since: Option<String>,
@@ -92,7 +92,7 @@ pub(super) async fn export(
 fn incomplete(error: &std::io::Error, last: Option<String>) -> CommandError {
     let next = last.map_or_else(
         || "audit export".to_owned(),
-        |id| format!("audit export --since {id}, after the incomplete last line was removed"),
+        |id| format!("remove the incomplete last line, then audit export --since {id}"),
     );
     CommandError::Other(format!("the audit log was not written completely: {error}. Next: {next}"))
 }

@@ -54,8 +54,8 @@ impl Args for BackendArgs {
         let names = plug::plugins().iter().map(|plugin| plugin.name());
         let first = BackendInput::default().plugin.name();
         let backend = Arg::new(BACKEND).long(BACKEND).global(true).value_name("NAME").value_parser(names.collect::<Vec<_>>()).help(format!(
-            "How servers are reached, by the name of the block in the provider configuration; environment variables configure it, \
-             as the page of the provider says [default: {first}]"
+            "The servers' backend, by its block name in the provider configuration; environment variables configure \
+             it, as the provider's page describes [default: {first}]"
         )).hide_possible_values(true);
         flags().fold(command.arg(backend), |command, (_, flag)| command.arg(argument(flag)))
     }
@@ -76,7 +76,7 @@ impl FromArgMatches for BackendArgs {
             let Some(value) = matches.get_one::<String>(flag.name) else { continue };
             if owner.name() != plugin.name() {
                 let problem = format!(
-                    "--{} is of the backend {}, and servers are reached by {}: leave one of them out\n",
+                    "--{} belongs to the backend {}, but the selected backend is {}: remove one of the two\n",
                     flag.name,
                     owner.name(),
                     plugin.name()
@@ -114,7 +114,7 @@ mod tests {
         let file = parsed(&["--inventory", "servers.yaml"]).unwrap().block.text("inventory_file");
         assert_eq!(file.as_deref(), Some("servers.yaml"));
         let refused = name(&["--inventory", "servers.yaml", "--backend", "ironic"]).unwrap_err();
-        assert!(refused.contains("--inventory is of the backend redfish"), "{refused}");
+        assert!(refused.contains("--inventory belongs to the backend redfish"), "{refused}");
         for (arguments, repeated) in [
             (&["--inventory", "a b.yaml"][..], " --inventory 'a b.yaml'"),
             (&["--metal-operator"], " --backend metal_operator"),

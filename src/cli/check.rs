@@ -77,7 +77,7 @@ async fn check_store(engine: &Engine, missing: Option<MissingStore>) -> StoreChe
 fn as_text(engine: &Engine, store: &StoreCheck, checks: &[ServerCheck]) -> String {
     let said = match (&store.problem, store.exists) {
         (Some(problem), _) => format!("{}\n  NOT usable   {problem}", store.address),
-        (None, false) => format!("{}, not there yet: the first apply makes it", store.address),
+        (None, false) => format!("{}, does not exist yet: the first apply creates it", store.address),
         (None, true) => format!("{}, reached", store.address),
     };
     let mut text = table::pairs(&[("store", said), ("owner", engine.owner().to_owned())]);
@@ -111,7 +111,7 @@ fn server_text(check: &ServerCheck) -> String {
         rows.push(("rights", rights));
     }
     if let Some(Ok((key, rests_on))) = &check.identity {
-        rows.push(("lock key", format!("{key}, which rests on {}", rests_on.join(", "))));
+        rows.push(("lock key", format!("{key}, derived from {}", rests_on.join(", "))));
     }
     if let Ok(view) = &check.view {
         let health = view.health.as_ref().map(|health| format!(", health {health}")).unwrap_or_default();
@@ -128,7 +128,7 @@ fn server_text(check: &ServerCheck) -> String {
         rows.push((
             "time-outs",
             format!(
-                "slowest read {:.2}s of {}s; a change may take {}s",
+                "slowest read {:.2}s of {}s; limit for a change {}s",
                 timing.slowest_read.as_secs_f64(),
                 timing.read_timeout.as_secs(),
                 timing.request_timeout.as_secs()

@@ -103,7 +103,7 @@ impl OwnerCommands for InCluster<'_> {
             let key = self.engine.known_lock_key(&name).await;
             let pending = self.engine.asked_there(self.there, &name, key.as_ref(), claim.approved).await?;
             let phase = claim.phase.as_deref().unwrap_or("Unbound");
-            let owner = claim.owner.as_deref().unwrap_or("not made by this provider");
+            let owner = claim.owner.as_deref().unwrap_or("not created by this provider");
             text.push_str(&format!("{name}  {owner}, as {}, {phase}\n", claim.id));
             for asked in &pending {
                 text.push_str(&format!("  asked     {}\n", shown(asked)));
@@ -134,19 +134,19 @@ impl OwnerCommands for InCluster<'_> {
         if limited {
             let texts = self.there.texts();
             return Err(CommandError::Other(format!(
-                "--not-before and --expires do not go with {}: {}",
+                "--not-before and --expires are not supported with {}: {}",
                 texts.flag, texts.limits
             )));
         }
         let request = find(self.engine, self.there, id).await?;
         let server = &request.server;
         if request.started {
-            return Err(CommandError::Other(format!("{id} has started; an approval counts at the start only")));
+            return Err(CommandError::Other(format!("{id} has started; an approval only counts before the start")));
         }
         if !request.asks {
             return Err(CommandError::Other(format!(
-                "{id} needs no approval. Nothing was written, because an approval on {server} would apply to every \
-                 request"
+                "{id} does not require approval. Nothing was written, because an approval on {server} would apply to \
+                 every request"
             )));
         }
         let claim = claim_on(self.engine, self.there, server).await?;
@@ -165,16 +165,16 @@ impl OwnerCommands for InCluster<'_> {
         let (place, address) = (&seen.place, self.there.address());
         let what = match (seen.present, seen.ours) {
             (false, _) => {
-                let problem = format!("{place} was written, and another author removed it at once ({address})");
+                let problem = format!("{place} was written, but another author removed it immediately ({address})");
                 return Err(CommandError::Other(problem));
             }
             (true, true) if written => format!("wrote the {place}"),
-            (true, true) => format!("the {place} is there already, from an earlier approve"),
-            (true, false) => format!("the {place} is there already, from another author; nothing was written"),
+            (true, true) => format!("the {place} already exists, from an earlier approve"),
+            (true, false) => format!("the {place} already exists, from another author; nothing was written"),
         };
         Ok(format!(
-            "{id} is approved on {server}: {what}, in {address}\nIt applies to every request for {server}, present and \
-             future, until the last one has ended. Now:\n{}",
+            "{id} is approved on {server}: {what}, in {address}\nIt applies to every request for {server}, present \
+             and future, until the last request has ended. Now:\n{}",
             lines(&asked)
         ))
     }
@@ -188,7 +188,7 @@ impl OwnerCommands for InCluster<'_> {
         let before = self.there.word(&word).await.map_err(EngineError::from)?;
         let (place, address) = (&before.place, self.there.address());
         if !before.present {
-            return Err(CommandError::Other(format!("{id} is not approved: there is no {place}, in {address}")));
+            return Err(CommandError::Other(format!("{id} is not approved: the {place} does not exist, in {address}")));
         }
         if !before.ours {
             return Err(CommandError::Other(format!(
@@ -211,7 +211,7 @@ impl OwnerCommands for InCluster<'_> {
             text.push_str(&format!("{id} has started and continues\n"));
         }
         if still {
-            text.push_str("Another author has approved meanwhile; that approval stays\n");
+            text.push_str("Another author has also approved; that approval stays\n");
         } else if !asked.is_empty() {
             text.push_str(&format!("It applied to every request for {server}. Now:\n{}", lines(&asked)));
         }

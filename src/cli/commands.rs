@@ -41,7 +41,7 @@ pub(super) enum CommandError {
     #[error("{text:?} is not a valid duration; write for example 30m")]
     Duration { text: String },
     #[error(
-        "{id} is being worked on by {by}. Nothing was done. To end it by force: terraform-provider-metal release {id} \
+        "{id} is in use by {by}. Nothing was done. To end it by force: terraform-provider-metal release {id} \
          --generation {generation} --reason TEXT"
     )]
     Attended { id: MaintenanceId, by: String, generation: u64 },
@@ -50,20 +50,21 @@ pub(super) enum CommandError {
     #[error("{id} has ended, but {server} was not restored: {cause}. {observed} Power and boot were not changed")]
     NotRestored { id: MaintenanceId, server: String, cause: String, observed: String },
     #[error(
-        "{id} belongs to owner {existing:?}, and this command acts for {asked:?} (--owner or METAL_OWNER). Nothing was done. In \
-         agreement with its owner, add --as-owner {existing:?} and --reason: both are kept in the audit"
+        "{id} belongs to owner {existing:?}, and this command acts for {asked:?} (--owner or METAL_OWNER). Nothing \
+         was done. In agreement with its owner, add --as-owner {existing:?} and --reason; the audit log records both"
     )]
     OtherOwner { id: MaintenanceId, existing: String, asked: String },
     #[error("{0}. Nothing was done. {1}")]
     Elsewhere(Box<Refusal>, String),
     #[error(
-        "there is no coordination store yet at {0}: this user has requested no maintenance here. Runs on other machines have \
-         their own stores, unless --coordination-url or METAL_COORDINATION_URL names one that all share"
+        "no coordination store exists yet at {0}: this user has not requested maintenance here. Runs on other \
+         machines have their own stores, unless --coordination-url or METAL_COORDINATION_URL names one that all \
+         share"
     )]
     NoStore(String),
     #[error(
-        "{store} knows no server {server:?} of owner {owner:?}: no maintenance was ever requested for it. Check its name, --owner \
-         and --coordination-url"
+        "{store} does not contain a server {server:?} of owner {owner:?}: no maintenance was ever requested for it. \
+         Check its name, --owner and --coordination-url"
     )]
     UnknownServer { store: String, server: String, owner: String },
     /// Some Nodes stay cordoned. The error contains everything that was done to Nodes.
@@ -93,7 +94,8 @@ impl From<EngineError> for CommandError {
                     let advice = match plugin(recorded.backend.name()) {
                         Some(plugin) => format!("Run it with {}", plugin.reach()),
                         None => format!(
-                            "This version has no backend {}: run the one that it was requested with",
+                            "This version does not support the backend {}: run the version that requested the \
+                             maintenance",
                             recorded.backend
                         ),
                     };
@@ -162,7 +164,7 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
     | Command::Release { as_owner: Some(owner), reason, .. } = &cli.command
     {
         if reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
-            return Err(CommandError::Other("--reason must say why you act for another owner".to_owned()));
+            return Err(CommandError::Other("--reason must explain why you act for another owner".to_owned()));
         }
         common.owner = Some(owner.clone());
     }
@@ -186,7 +188,7 @@ pub(super) async fn watch(
     out: &mut (dyn Write + Send),
 ) -> Result<(), CommandError> {
     if common.json {
-        return Err(CommandError::Other("watch prints no JSON: leave --json out, or use queue --json".to_owned()));
+        return Err(CommandError::Other("watch does not support --json; use queue --json".to_owned()));
     }
     stores::refuse_missing(common, environment)?;
     let engine = engine(common, environment, false, stop).await?;
@@ -310,7 +312,7 @@ async fn dispatch(
             let released = engine.release(&record.uid, record.server(), ending, &control(&timeout, stop)?).await;
             match released {
                 Ok(Some(driven)) => ended(engine, &driven, json).await,
-                Ok(None) => Err(CommandError::Other(format!("{id} ended meanwhile"))),
+                Ok(None) => Err(CommandError::Other(format!("{id} has already ended"))),
                 Err(EngineError::Refused(Refusal::InUse { by, .. })) => {
                     Err(CommandError::Attended { id, by: by.to_string(), generation: record.generation })
                 }
@@ -396,7 +398,7 @@ async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<
                     format!("{} left the queue; it had not touched {}\n", record.id, record.server())
                 }
                 (_, Some(_)) if let Some(next) = &record.handed_to => format!(
-                    "{} has ended; {next} holds {} as it is, and its end restores the prior state\n",
+                    "{} has ended; {next} took over {} unchanged, and its end restores the prior state\n",
                     record.id,
                     record.server()
                 ),
@@ -406,14 +408,14 @@ async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<
                     record.server()
                 ),
                 (_, Some(_)) if record.spec.kind == MaintenanceKind::Operation => {
-                    format!("{} has ended; an operation restores nothing on {}\n", record.id, record.server())
+                    format!("{} has ended; an operation does not restore {}\n", record.id, record.server())
                 }
                 (_, Some(power)) if record.prior.as_ref().is_some_and(|prior| prior.power.to_string() == power) => {
-                    format!("{} has ended; {} is as it was ({power})\n", record.id, record.server())
+                    format!("{} has ended; {} is in its prior state ({power})\n", record.id, record.server())
                 }
                 (_, Some(power)) => {
                     format!(
-                        "{} has ended; {} is restored, with its power as it is now ({power})\n",
+                        "{} has ended; {} is restored except for its power, which stays {power}\n",
                         record.id,
                         record.server()
                     )
@@ -430,7 +432,7 @@ async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<
             let (id, state) = (&record.id, record.phase.name());
             Err(CommandError::Other(format!("interrupted: {id} is {state}; run the command again to resume")))
         }
-        Finish::Lost => Err(CommandError::Other(format!("another process took over {} meanwhile", record.id))),
+        Finish::Lost => Err(CommandError::Other(format!("another process took over {}", record.id))),
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) async fn run(
     let record = engine.active(id).await?;
     let (server, until) = (record.server().to_owned(), WaitFor::InMaintenance);
     if let Phase::Releasing { .. } = record.phase {
-        return Err(CommandError::Other(format!("{id} is being released: use complete {id}, or destroy it")));
+        return Err(CommandError::Other(format!("{id} is releasing its server: use complete {id}, or destroy it")));
     }
     let driven = engine.go_on(&record, until, control).await?;
     let state = driven.record.phase.name();
@@ -42,9 +42,9 @@ pub(super) async fn run(
             }
             Ok(format!("{id} on {server}: {state}, generation {}\n", driven.record.generation))
         }
-        Finish::Interrupted => Err(CommandError::Other(format!(
-            "interrupted: {id} is {state} and stays so; run the command again to resume"
-        ))),
+        Finish::Interrupted => {
+            Err(CommandError::Other(format!("interrupted: {id} stays {state}; run the command again to resume")))
+        }
         Finish::TimedOut(cause) => Err(CommandError::Other(format!(
             "{id} is still {state}: {cause}. Its queue position stays reserved; run the command again to resume"
         ))),

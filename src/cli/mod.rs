@@ -38,10 +38,10 @@ use crate::{
 
 /// How to install the provider; shown when the binary is run without arguments.
 const HELP: &str = "\
-This is a provider for OpenTofu and Terraform: they start it themselves.
+This is a provider for OpenTofu and Terraform, which start it automatically.
 
-To install it where both find it:   make install
-Then name it in a configuration:
+To install it for both:   make install
+Then add it to a configuration:
 
   terraform {
     required_providers {
@@ -49,7 +49,7 @@ Then name it in a configuration:
     }
   }
 
-By hand it checks servers, shows and ends holds, and gives an owner's approval:
+On the command line, it checks servers, shows and ends maintenances, and approves them for owners:
 
   terraform-provider-metal check
   terraform-provider-metal queue
@@ -93,7 +93,7 @@ struct GlobalArgs {
     /// user's own file]
     #[arg(long, global = true, value_name = "URL")]
     coordination_url: Option<String>,
-    /// The owner of the maintenances [default: METAL_OWNER, else "default"]
+    /// The maintenances' owner [default: METAL_OWNER, else "default"]
     #[arg(long, global = true)]
     owner: Option<String>,
     #[command(flatten)]

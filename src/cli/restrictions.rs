@@ -18,10 +18,10 @@ use super::{
 };
 
 /// The audit log's default reason when a performed operation is released.
-const FORGOTTEN: &str = "forgotten, to make it again";
+const FORGOTTEN: &str = "record removed, to run the operation again";
 /// Requirements of every other release.
-const NEEDED: &str = "a release needs --generation, which show prints, and --reason. Only an operation that was \
-                      made needs neither: it holds nothing";
+const NEEDED: &str = "a release requires --reason and --generation, which show prints. Only an operation that has \
+                      run does not require them, because it does not lock a server";
 
 /// Returns a release's generation and reason. Both are optional for a performed operation, because
 /// its record locks nothing.
@@ -33,7 +33,7 @@ pub(super) async fn stated(
     as_owner: bool,
 ) -> Result<(Generation, String), CommandError> {
     if reason.as_ref().is_some_and(|reason| reason.trim().is_empty()) {
-        return Err(CommandError::Other("--reason must say why: the holder will read it".to_owned()));
+        return Err(CommandError::Other("--reason must not be empty: the holder will read it".to_owned()));
     }
     if let (Some(generation), Some(reason)) = (generation, &reason) {
         return Ok((generation, reason.clone()));
@@ -68,7 +68,7 @@ pub(super) async fn restorable(engine: &Engine, id: &MaintenanceId) -> Result<Ma
 pub(super) async fn allow(engine: &Engine, id: &MaintenanceId, json: bool) -> Result<String, CommandError> {
     let allowed = engine.allow(id).await?;
     if allowed.is_empty() {
-        return Err(CommandError::Other(format!("{id} is not refused, and no block came with a release of it")));
+        return Err(CommandError::Other(format!("{id} is not refused, and its release did not set a block")));
     }
     if json {
         let released: Vec<_> = allowed.released.iter().map(|one| shape::pick(one, shape::RELEASED)).collect();
@@ -78,7 +78,7 @@ pub(super) async fn allow(engine: &Engine, id: &MaintenanceId, json: bool) -> Re
     let Restrictions { block, released } = allowed;
     let mut text = String::new();
     for released in released {
-        text.push_str(&format!("{id} may ask again: {released}\n"));
+        text.push_str(&format!("{id} is allowed again: {released}\n"));
     }
     if let Some(block) = block {
         text.push_str(&format!("The block of {} has ended; it was {block}\n", block.server));

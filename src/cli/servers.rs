@@ -21,7 +21,7 @@ pub(super) async fn run(engine: &Engine, command: ServerCommand, json: bool) -> 
     match command {
         ServerCommand::Rebind { identifiers, key, shared: _, reason } => {
             if reason.trim().is_empty() {
-                return Err(CommandError::Other("--reason must say why: the audit log keeps it".to_owned()));
+                return Err(CommandError::Other("--reason must not be empty: the audit log records it".to_owned()));
             }
             match engine.rebind(&identifiers, key.as_deref(), &reason).await {
                 Ok(rebound) => Ok(shown(&rebound, json)),

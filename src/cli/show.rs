@@ -91,7 +91,7 @@ fn next(record: &Maintenance, common: &GlobalArgs) -> String {
 fn state(record: &Maintenance) -> String {
     match &record.phase {
         Phase::Preparing(progress) => format!("Preparing {}", progress.text()),
-        Phase::InMaintenance { .. } if record.is_made() => format!("made {}, holds nothing", record.made()),
+        Phase::InMaintenance { .. } if record.is_made() => format!("ran {}, no lock", record.made()),
         Phase::InMaintenance { since } => format!("InMaintenance since {}", shown_time(*since)),
         Phase::Releasing { stuck: Some(cause), .. } => format!("Releasing, stuck: {cause}"),
         Phase::Releasing { progress, .. } => format!("Releasing {}", progress.text()),

@@ -54,7 +54,7 @@ pub(super) fn roles_of(
 fn said(reason: &str) -> Result<String, CommandError> {
     let reason = reason.trim();
     if reason.is_empty() {
-        return Err(CommandError::Other("--reason must not be empty: it is kept in the audit".to_owned()));
+        return Err(CommandError::Other("--reason must not be empty: the audit log records it".to_owned()));
     }
     Ok(reason.to_owned())
 }
@@ -74,7 +74,7 @@ async fn restored(engine: &Engine, reason: &str, seen: u64, json: bool) -> Resul
         text.push_str("No maintenance is active in it.\n");
     } else {
         text.push_str(
-            "These wait for an inspection. The server may be changed, and the recorded prior state may be wrong:\n",
+            "These wait for an inspection. The server could be changed, and the recorded prior state could be wrong:\n",
         );
     }
     for left in &restored.to_inspect {
@@ -90,7 +90,8 @@ async fn restored(engine: &Engine, reason: &str, seen: u64, json: bool) -> Resul
         );
     }
     text.push_str(
-        "A maintenance that the store has lost is in no list: plan every configuration that uses this store.\n",
+        "These lists do not show a maintenance that the store has lost: plan every configuration that uses this \
+         store.\n",
     );
     Ok(text)
 }
@@ -101,7 +102,7 @@ async fn inspected(engine: &Engine, ids: &[String], reason: &str, json: bool) ->
     let mut waited = Vec::new();
     for id in &ids {
         if engine.inspected(id, reason).await? {
-            text.push_str(&format!("{id} may be acted on again\n"));
+            text.push_str(&format!("{id} can continue\n"));
             waited.push(id);
         } else {
             text.push_str(&format!("{id} does not wait for an inspection\n"));
@@ -154,7 +155,7 @@ async fn import(engine: &Engine, file: &Path, json: bool) -> Result<String, Comm
     let unreadable = |problem: String| CommandError::Other(format!("{} cannot be imported: {problem}", file.display()));
     let text = files::read_text(file, files::EXPORT, Pipes::Allowed).map_err(|error| unreadable(error.to_string()))?;
     let contents: Contents =
-        serde_json::from_str(&text).map_err(|error| unreadable(format!("it is not an export of a store: {error}")))?;
+        serde_json::from_str(&text).map_err(|error| unreadable(format!("it is not a store export: {error}")))?;
     let wrong = contents.violations();
     if !wrong.is_empty() {
         return Err(unreadable(format!("it is not in order:\n  {}", wrong.join("\n  "))));
@@ -167,8 +168,8 @@ async fn import(engine: &Engine, file: &Path, json: bool) -> Result<String, Comm
         pretty(&json!({ "store": store.address(), "id": contents.store_id, "machines": machines, "history": past }))
     } else {
         format!(
-            "{} now holds the export: {machines} machines, {past} maintenances in the history. Set coordination_url to \
-             it everywhere; the old store must not be used any more\n",
+            "{} now contains the export: {machines} machines, {past} maintenances in the history. Set \
+             coordination_url to it everywhere, and do not use the old store any more\n",
             store.address()
         )
     })

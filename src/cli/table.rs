@@ -141,7 +141,7 @@ fn without_process(line: &QueueRow) -> Option<String> {
 
 /// Formats the process row of `show`.
 pub(super) fn process(line: &QueueRow) -> String {
-    let none = if line.process == ProcessState::Working { "running" } else { "none; none is needed" };
+    let none = if line.process == ProcessState::Working { "running" } else { "none, not required" };
     without_process(line).unwrap_or_else(|| none.to_owned())
 }
 

@@ -24,7 +24,7 @@ pub(super) async fn run(
     match requests(engine, server, stop).await {
         Some(tidied) if tidied.left == 0 && !tidied.unlisted => Ok(told(&tidied, json)),
         Some(TidySummary { unlisted: true, taken_back, .. }) => Err(CommandError::Other(format!(
-            "the external requests of one system could not be listed: see above (deleted of the others: {taken_back})"
+            "the external requests of one system could not be listed: see above (deleted in the others: {taken_back})"
         ))),
         Some(TidySummary { left, .. }) => {
             let requests = if left == 1 { "external request" } else { "external requests" };
@@ -40,7 +40,7 @@ pub(super) async fn run(
 pub(super) async fn nodes(engine: &Engine, json: bool, stop: &CancellationToken) -> Result<String, CommandError> {
     let tidied = tokio::select! {
         tidied = engine.tidy_nodes() => tidied.map_err(CommandError::from)?,
-        () = stop.cancelled() => return Err(CommandError::Other("stopped before all Nodes were looked at".to_owned())),
+        () = stop.cancelled() => return Err(CommandError::Other("stopped before all Nodes were checked".to_owned())),
     };
     outcome(&tidied, json)
 }
@@ -130,7 +130,7 @@ pub(super) fn accepted(record: &Maintenance, request: Option<&DeletionResult>, j
         });
         return pretty(&json!({ "id": id, "server": server, "finish": "AcceptedAsIs", "request": request }));
     }
-    let mut text = format!("{id} has ended; {server} was left as it is\n");
+    let mut text = format!("{id} has ended; {server} was not changed\n");
     let system = record.gates.iter().map(|gate| gate.system.name.as_str()).collect::<Vec<_>>().join(", ");
     match request {
         None => {}

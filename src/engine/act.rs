@@ -271,7 +271,7 @@ impl Reconciler<'_> {
                 Ok(media) => Some(media),
                 Err(error) if needs_media || error.is_transient() => return Err(error),
                 Err(error) => {
-                    tracing::warn!(%error, "virtual drives cannot be read; they are left alone");
+                    tracing::warn!(%error, "virtual drives cannot be read and stay unchanged");
                     None
                 }
             };

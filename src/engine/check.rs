@@ -74,7 +74,7 @@ impl ServerCheck {
         problems.extend(self.failures.iter().map(|error| (error.to_string(), advice(error))));
         if let Some(Err(error)) = &self.identity {
             let advice = match error {
-                EngineError::Store(_) => "Check coordination_url and the rights of its user.",
+                EngineError::Store(_) => "Check coordination_url and its user's permissions.",
                 _ => "Set lock_key for the server, or move its identifiers with server rebind.",
             };
             problems.push((error.to_string(), advice));
@@ -84,8 +84,8 @@ impl ServerCheck {
         }
         if self.account.as_ref().is_some_and(|account| account.must_change_password) {
             problems.push((
-                "the BMC asks for another password before it does anything".to_owned(),
-                "Change the password of the account.",
+                "the BMC requires a password change before any other request".to_owned(),
+                "Change the account's password.",
             ));
         }
         problems
@@ -97,16 +97,17 @@ fn advice(error: &BackendError) -> &'static str {
     match error {
         BackendError::Unreachable { .. } => "Check the endpoint, and the network between this machine and the BMC.",
         BackendError::Unauthorized { .. } => {
-            "Check user name and password. They were tried once, so that no account is locked out."
+            "Check user name and password. The provider tried them only once, to avoid an account lockout."
         }
         BackendError::Untrusted { .. } => {
-            "Compare the SHA-256 with what the BMC itself shows, then set certificate_sha256; or set ca_certificate_file."
+            "Compare the SHA-256 with the value that the BMC itself shows, then set certificate_sha256; or set \
+             ca_certificate_file."
         }
         BackendError::Withheld { .. } => "The BMC received no request.",
         BackendError::NoSystem { .. } => "Set system_id.",
         BackendError::NoServer { .. } => "Check the server's name.",
         BackendError::NoLockKey { .. } => "Set a lock key for the server.",
-        BackendError::Protocol { .. } => "Update the firmware of the BMC, or reset the BMC.",
+        BackendError::Protocol { .. } => "Update the BMC's firmware, or reset the BMC.",
         BackendError::UnknownServer { advice, .. } => advice,
         BackendError::Denied { .. } => "Grant the role that the message names.",
         _ => "The message is the BMC's own.",

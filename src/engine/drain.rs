@@ -98,7 +98,7 @@ impl Engine {
         if first.heard.is_some() {
             let (node, most) = (&cordon.node, LISTEN.as_secs());
             tracing::info!("Node {node}: waiting until its kubelet renews its Lease, for {most} s at most");
-            within(LISTEN, heard).await.unwrap_or_else(|| Err("its kubelet is not heard".to_owned()))?;
+            within(LISTEN, heard).await.unwrap_or_else(|| Err("its kubelet did not renew its Lease".to_owned()))?;
         }
         nodes.uncordon(&cordon.node, &by).await.map_err(|error| error.to_string())
     }
@@ -116,7 +116,8 @@ impl Engine {
         let node = &drained.node;
         let or = self.drainer(record.server()).map(|drainer| format!(", or {}", drainer.by_hand(node)));
         tracing::warn!(
-            "{}: Node {node} stays as it is; if it is cordoned for this, run `terraform-provider-metal tidy --nodes` once it is Ready{}",
+            "{}: Node {node} is not changed; if it is cordoned for this maintenance, run `terraform-provider-metal \
+             tidy --nodes` once it is Ready{}",
             record.id,
             or.unwrap_or_default()
         );
@@ -127,9 +128,9 @@ impl Engine {
 pub(super) fn of_drain(record: &Maintenance, node: &str, cause: BackendError) -> BackendError {
     let id = &record.id;
     let what = match record.phase.progress().and_then(Progress::step) {
-        Some(Step::UncordonNode) => format!("the server is restored, and Node {node} may still be cordoned for {id}"),
+        Some(Step::UncordonNode) => format!("the server is restored, but Node {node} could still be cordoned for {id}"),
         _ if record.drained.is_some() => format!("Node {node}, which is drained for {id}"),
-        _ => format!("Node {node}, which is to be drained for {id}"),
+        _ => format!("Node {node}, which must be drained for {id}"),
     };
     BackendError::Node { what, block: BLOCK, cause: Box::new(cause) }
 }
@@ -194,9 +195,7 @@ impl Reconciler<'_> {
                 Ok(Some(RecordLookup::Active(other))) => Some(format!("the maintenance {}", other.id)),
                 // A Node that an ended maintenance left cordoned is free.
                 Ok(_) => view.held_by,
-                Err(error) => {
-                    Some(format!("a maintenance of this store, which does not tell whether it has ended: {error}"))
-                }
+                Err(error) => Some(format!("a maintenance in this store, whose state cannot be read: {error}")),
             };
             view.left_by.take_if(|_| view.held_by.is_some());
         }

@@ -51,7 +51,7 @@ impl Engine {
                 let why = hold.drained.as_ref()?.in_use(&view)?;
                 Some(format!("It would fail: {why}. Cordon the Node again, or release {} first.", hold.id))
             }
-            Err(error) => Some(format!("Node: how it is now was not checked: {error}.")),
+            Err(error) => Some(format!("Node: its current state was not checked: {error}.")),
         }
     }
 
@@ -65,9 +65,12 @@ impl Engine {
         let node = &wish.node;
         let drainer = self.drainer(&spec.server).ok()?;
         Some(match drainer.look(node, by, Some(wish)).await {
-            Err(error) => format!("Node: {node} is drained first; how it is now was not checked: {error}."),
+            Err(error) => format!("Node: {node} is drained first; its current state was not checked: {error}."),
             Ok(view) if !view.exists => {
-                format!("It would fail: {} has no Node {node}, which kubernetes_node names.", drainer.address())
+                format!(
+                    "It would fail: {} does not contain Node {node}, which kubernetes_node names.",
+                    drainer.address()
+                )
             }
             Ok(DrainView { held_by: Some(other), .. }) => {
                 format!("It would wait for {other}, for which Node {node} is cordoned.")
@@ -98,7 +101,7 @@ impl Engine {
     /// The Node cannot be read.
     pub(super) async fn drain_lost(&self, record: &Maintenance) -> Result<Option<String>, BackendError> {
         let (Some(drained), Some(seen)) = (&record.drained, self.drained_now(record).await) else { return Ok(None) };
-        let why = || format!("Node {} was uncordoned, which this provider did not do", drained.node);
+        let why = || format!("Node {} was uncordoned by another author", drained.node);
         Ok(drained.is_opened(&seen?).then(why))
     }
 }

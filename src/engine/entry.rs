@@ -142,7 +142,7 @@ impl Engine {
         match driving.over_if_refused(self.apply(&server.key, &change).await)? {
             Applied::Enqueued { uid, adopted, fence } => {
                 if adopted {
-                    tracing::info!(id = %wish.id, "adopted the record of an earlier run");
+                    tracing::info!(id = %wish.id, "adopted an earlier run's record");
                 }
                 if fence.is_none() {
                     driving.over();
@@ -192,7 +192,11 @@ impl Engine {
     /// Returns a record that no process drives.
     async fn unattended(&self, key: &LockKey, uid: &Uid) -> Result<ReconcileResult, EngineError> {
         let view = self.store().view(key).await?;
-        let record = view.lock.get(uid).cloned().ok_or(EngineError::LeaseLost("the record is gone".to_owned()))?;
+        let record = view
+            .lock
+            .get(uid)
+            .cloned()
+            .ok_or(EngineError::LeaseLost("the record does not exist any more".to_owned()))?;
         Ok(ReconcileResult { record, finish: Finish::Reached, waited: Duration::ZERO })
     }
 
@@ -376,7 +380,7 @@ impl Engine {
         let wait = Duration::try_from(until.duration_since(now)).unwrap_or_default();
         tracing::info!(
             id = %record.id, seconds = wait.as_secs(),
-            "a call of an earlier process may still reach the server: waiting for its timeout"
+            "an earlier process's call could still reach the server: waiting for its timeout"
         );
         tokio::select! {
             () = self.parts.clock.sleep(wait) => {}

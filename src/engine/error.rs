@@ -39,7 +39,7 @@ pub enum EngineError {
         store: String,
     },
     /// The lease is lost, so calls to the machine are not allowed.
-    #[error("the lease of this process was lost and could not be renewed: {0}")]
+    #[error("this process lost its lease and could not renew it: {0}")]
     LeaseLost(String),
     /// The process was stopped before it recorded or did anything.
     #[error("stopped before anything was done")]
@@ -55,8 +55,8 @@ pub enum EngineError {
     /// The record contains an image address without its signature, and this process does not have
     /// the full address.
     #[error(
-        "the store keeps {image} without its signature, and this process does not know the whole address: apply the \
-         configuration again, or name the address in a file (drive --image-addresses)"
+        "the store contains {image} without its signature, and this process does not have the complete address: \
+         apply the configuration again, or write the address into a file (drive --image-addresses)"
     )]
     AddressUnknown {
         /// The address without its signature.

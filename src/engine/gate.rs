@@ -221,7 +221,10 @@ impl Reconciler<'_> {
         let Some(gate) = holder.gates.get(place) else { return Ok(None) };
         let link = self.engine.link(&self.server, gate)?.ok_or_else(|| BackendError::Unsupported {
             address: self.server.clone(),
-            what: format!("this configuration does not reach {}, which the maintenance asked", gate.system.name),
+            what: format!(
+                "this configuration does not reach {}, which received the maintenance's request",
+                gate.system.name
+            ),
         })?;
         Ok(Some((link, wish_to(holder, Some(gate), self.engine.store().id()))))
     }
@@ -356,7 +359,7 @@ impl Reconciler<'_> {
         match self.withdraw_from_gates(deadline.min(soon), control).await {
             Ok(true) => {}
             // The next waiter for the server also searches for such requests.
-            Ok(false) => tracing::warn!("the external request may still exist"),
+            Ok(false) => tracing::warn!("the external request could still exist"),
             Err(error) => {
                 tracing::warn!(%error, "the external request was not deleted");
             }
@@ -416,7 +419,7 @@ impl Reconciler<'_> {
         }
         self.talk.tidied = Some(now);
         if let Err(error) = self.engine.apply(&self.key, &LockChange::DropAbsent).await {
-            tracing::debug!(%error, "absent waiters could not be dropped");
+            tracing::debug!(%error, "disconnected waiters could not be removed from the queue");
         }
         if let Err(error) = self.discard_orphans().await {
             tracing::warn!(%error, "orphaned external requests could not be listed");

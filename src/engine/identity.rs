@@ -38,7 +38,7 @@ impl Engine {
             Ok(identity) => self.located(&self.sighting(server, identity), true).await,
             Err(error) if error.is_transient() => {
                 let found = self.by_name(server).await?.ok_or(error)?;
-                tracing::warn!(server, "the server does not answer; its lock is known by its name");
+                tracing::warn!(server, "the server does not answer; its lock was found by its name");
                 Ok(found)
             }
             Err(error) => Err(error.into()),

@@ -23,11 +23,11 @@ use crate::{
 use super::{Control, Engine, EngineError, act::LookError, drive::Reconciler, gate::wish_of, stops_node};
 
 /// Next step if a gate appeared before any change.
-const APPLY_AGAIN: &str = "Apply again: the maintenance then asks it first.";
+const APPLY_AGAIN: &str = "Apply again: the maintenance then sends it a request first.";
 
 /// Next step if a gate appeared after the server was changed.
-const ACCEPT: &str = "What runs there would be stopped without a drain. Take the server out of that system and run this again, or \
-                      end the maintenance as it is (release --accept-as-is).";
+const ACCEPT: &str = "Its workloads would stop without a drain. Remove the server from that system and run this \
+                      again, or end the maintenance without a restore (release --accept-as-is).";
 
 impl Engine {
     /// Rejects a change that newly stops the server's workload if the server has a gate that the
@@ -45,11 +45,11 @@ impl Engine {
         let Some(new) = new else { return Ok(()) };
         let (name, id) = (&new.name, &record.id);
         let what = if stopped {
-            format!("{name} has the server now and was not asked for {id}. {ACCEPT}")
+            format!("{name} has the server now and did not receive a request for {id}. {ACCEPT}")
         } else {
             format!(
-                "{name} was not asked for {id}, because nothing was stopped, and server_power stops what runs. Replace the \
-                 resource instead of changing it (-replace)"
+                "{name} did not receive a request for {id}, because the maintenance stopped no workloads; changing \
+                 server_power would stop them. Replace the resource instead of changing it (-replace)"
             )
         };
         Err(BackendError::Unsupported { address: record.server().to_owned(), what }.into())
@@ -89,7 +89,8 @@ impl Engine {
             let state = gate.state().await?.map(|state| format!(" ({state})")).unwrap_or_default();
             let next = if releases || record.update.is_some() { ACCEPT } else { APPLY_AGAIN };
             return Ok(Some(format!(
-                "{} has {} now{state} and was not asked, because it did not have the server when {} was queued. {next}",
+                "{} has {} now{state}. It did not receive a request, because it did not have the server when {} was \
+                 queued. {next}",
                 system.name,
                 record.server(),
                 record.id

@@ -98,7 +98,7 @@ impl LeaseKeeper {
                     // Do not delay the next renewal.
                     match within(ttl / 6, attachments.detach_undriven(&*store, &runner.id)).await {
                         Some(Ok(())) => {}
-                        error => tracing::debug!(?error, "what nothing drives is let go with a later heartbeat"),
+                        error => tracing::debug!(?error, "a later heartbeat detaches records that no task drives"),
                     }
                 }
             });
@@ -163,8 +163,8 @@ impl LeaseKeeper {
         });
         match resigned.await {
             Some(Ok(())) => {}
-            Some(Err(error)) => tracing::warn!(%error, "the lease could not be ended; it runs out"),
-            None => tracing::warn!("the store did not answer in time: the lease is not ended and runs out"),
+            Some(Err(error)) => tracing::warn!(%error, "the lease could not be ended and will expire"),
+            None => tracing::warn!("the store did not answer in time: the lease was not ended and will expire"),
         }
     }
 }
@@ -190,7 +190,7 @@ async fn sweep(store: &dyn Store, clock: &dyn Clock, runner: &RunnerId, keep: Du
         Ok(true) => {}
         Ok(false) => return,
         Err(error) => {
-            tracing::debug!(%error, "old history is kept for now");
+            tracing::debug!(%error, "old history was not pruned");
             return;
         }
     }
@@ -199,7 +199,7 @@ async fn sweep(store: &dyn Store, clock: &dyn Clock, runner: &RunnerId, keep: Du
             Ok(0) => return,
             Ok(_) => clock.sleep(SWEEP_PAUSE).await,
             Err(error) => {
-                tracing::debug!(%error, "old history is kept for now");
+                tracing::debug!(%error, "old history was not pruned");
                 return;
             }
         }
@@ -232,6 +232,6 @@ mod tests {
             assert_eq!(keeper.is_safe_with(renewal), safe, "{after}");
             assert_eq!(keeper.left_of(renewal), Duration::from_secs(left), "{after}");
         }
-        assert!(keeper.is_safe_with(keeper.renewal()), "the heartbeat went on meanwhile");
+        assert!(keeper.is_safe_with(keeper.renewal()), "the heartbeat continued");
     }
 }

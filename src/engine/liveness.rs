@@ -174,7 +174,7 @@ mod linux {
         if own.is_none() {
             match make(Path::new(BASE)) {
                 Ok(made) => *own = made,
-                Err(error) => tracing::debug!(%error, "other processes will notice the end of this one late"),
+                Err(error) => tracing::debug!(%error, "other processes will detect this process's end late"),
             }
         }
         own.as_mut().map_or_else(String::new, |own| {
@@ -201,7 +201,7 @@ mod linux {
         if let Some(own) = own.as_ref()
             && let Err(error) = fs::write(&own.path, text)
         {
-            tracing::debug!(%error, "other provider configurations do not see this store");
+            tracing::debug!(%error, "other provider configurations cannot find this store");
         }
     }
 
@@ -279,7 +279,7 @@ mod linux {
             _ => {}
         }
         if !belongs_to(&folder, user) {
-            let problem = format!("{} belongs to another user, or others may use it", folder.display());
+            let problem = format!("{} belongs to another user, or other users can access it", folder.display());
             return Err(io::Error::other(problem));
         }
         Ok(folder)

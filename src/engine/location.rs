@@ -91,8 +91,8 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// Returns true if the external system that granted the server answers that it has no such server.
-/// Another system at another address proves nothing.
+/// Returns true if the external system that granted the server reports that the server does not
+/// exist. An answer from another address does not count.
 pub(super) fn is_deleted(record: &Maintenance, error: &EngineError) -> bool {
     let EngineError::Machine(BackendError::NoServer { address, .. }) = error else { return false };
     let granted = record.location.as_ref().and_then(|location| location.cluster.as_ref());

@@ -227,7 +227,7 @@ impl Engine {
                     Err(error) if self.unseen.lock().unwrap_or_else(PoisonError::into_inner).insert(block) => {
                         node_unseen = Some(error.to_string());
                     }
-                    Err(error) => tracing::debug!(%error, "{server}: its Node was not looked at"),
+                    Err(error) => tracing::debug!(%error, "{server}: its Node was not checked"),
                 }
             }
         }

@@ -20,12 +20,12 @@ impl Engine {
         let spec = self.as_asked_here(spec);
         let wish = spec.node.filter(|_| spec.parent.is_none())?;
         let node = &wish.lease.node;
-        let taken = if wish.take { "; its Lease is taken meanwhile" } else { "" };
+        let taken = if wish.take { "; its Lease is taken for the maintenance" } else { "" };
         let leases = self.leasing(&spec.server).ok()?;
         Some(match leases.look(&wish.lease, "").await.map(|seen| seen.view) {
-            Ok(NodeView::Held(by)) => format!("Node: {node}, held by {by}; that is waited for{taken}."),
+            Ok(NodeView::Held(by)) => format!("Node: {node}, held by {by}; apply waits for that{taken}."),
             Ok(NodeView::Free | NodeView::Ours) => format!("Node: {node}, not held{taken}."),
-            Err(error) => format!("Node: {node}; whether it is held was not checked: {error}."),
+            Err(error) => format!("Node: {node}; its holder was not checked: {error}."),
         })
     }
 
@@ -43,7 +43,9 @@ impl Engine {
         let (leases, us) = (self.leasing(record.server()).map_err(shown)?, node::identity(record));
         let seen = leases.look(lease, &us).await.map_err(shown)?;
         if let Some(cluster) = record.node.elsewhere(&seen) {
-            return Err(format!("it is in another cluster (kube-system {cluster}) than the one that was asked"));
+            return Err(format!(
+                "it is in another cluster (kube-system {cluster}), which this configuration does not reach"
+            ));
         }
         leases.release(lease, &us).await.map_err(shown)
     }
@@ -73,7 +75,7 @@ fn of_lease(record: &Maintenance, node: &str, cause: BackendError) -> BackendErr
     let id = &record.id;
     let what = match record.phase.progress().and_then(Progress::step) {
         Some(Step::ReturnNode) => {
-            format!("the server is restored, and the Lease of Node {node} may still be that of {id}")
+            format!("the server is restored, but the Lease of Node {node} could still belong to {id}")
         }
         _ => format!("the Lease of Node {node}, for {id}"),
     };

@@ -149,7 +149,7 @@ impl Engine {
                 }
                 Ok(Some(driven)) => tracing::error!("{} is not released: {}", driven.record.id, driven.finish.told()),
                 Ok(None) => {}
-                Err(error) => tracing::error!(%error, "a lock of this run is not released"),
+                Err(error) => tracing::error!(%error, "this run's lock was not released"),
             }
         });
         futures_util::future::join_all(closing).await;

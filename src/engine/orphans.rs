@@ -266,9 +266,7 @@ impl Engine {
                     return requests.map(|found| (found, false));
                 }
                 None => {
-                    tracing::warn!(
-                        "the external system did not tell in time whether there are orphaned external requests"
-                    );
+                    tracing::warn!("the external system did not list orphaned external requests in time");
                     return requests.map(|found| (found, false));
                 }
             }
@@ -354,7 +352,7 @@ impl Engine {
                         tracing::info!("{id} lost its position: it was not resumed in time");
                     }
                 }
-                Err(error) => tracing::debug!(%error, "absent waiters could not be dropped"),
+                Err(error) => tracing::debug!(%error, "disconnected waiters could not be removed from the queue"),
             }
         }
     }

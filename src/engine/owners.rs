@@ -83,7 +83,7 @@ impl Engine {
                     if let Some(view) = there.claim_view(&id, true).await? {
                         return Ok(Claimed::Bound(Box::new(view)));
                     }
-                    "the claim to be there".to_owned()
+                    "the claim to exist".to_owned()
                 }
                 Ok(Some(Binding::Impossible(why))) => {
                     if made {

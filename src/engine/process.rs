@@ -47,7 +47,7 @@ impl Engine {
         // A wall clock that was set back can show any end.
         let longest = self.tuning().lease.min(control.timeout);
         let left = left.and_then(|left| Duration::try_from(left).ok()).unwrap_or_default().min(longest);
-        tracing::info!(%id, "{} was working on it: waiting {}s to see whether it lives", attachment.runner, left.as_secs());
+        tracing::info!(%id, "{} was working on it: waiting {}s to see if it still runs", attachment.runner, left.as_secs());
         tokio::select! {
             () = self.parts.clock.sleep(left) => {}
             () = control.stop.cancelled() => {}
@@ -98,7 +98,7 @@ pub(super) mod tests {
             let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
             let between = |line: String| Some(line.split_once('<')?.1.split_once('>')?.0.to_owned());
             let mark = { lines }.find_map(between).unwrap();
-            assert!(!mark.is_empty(), "this machine gives no marks");
+            assert!(!mark.is_empty(), "this machine does not print marks");
             Self { child, mark }
         }
 
@@ -203,7 +203,7 @@ pub(super) mod tests {
         marked.child.wait().unwrap();
         // The lock works without /proc.
         assert_eq!(judged(&marked.mark, hidden, user, &[]), "Gone");
-        assert_eq!(judged(&marked.mark, hidden, NOBODY, &[]), "Unknown", "another user cannot tell");
+        assert_eq!(judged(&marked.mark, hidden, NOBODY, &[]), "Unknown", "another user cannot see it");
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Drop for Listening<'_> {
 }
 
 impl Engine {
-    /// Sends each logged line about a maintenance to `tell` until the result is dropped.
+    /// Passes on each logged line about a maintenance until the result is dropped.
     pub fn listen(&self, id: &MaintenanceId, tell: impl Fn(&str) + Send + Sync + 'static) -> Listening<'_> {
         let number = Uuid::new_v4();
         let mut all = self.listeners.0.lock().unwrap_or_else(PoisonError::into_inner);

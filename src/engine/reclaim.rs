@@ -24,7 +24,7 @@ impl Reconciler<'_> {
         let clock = &self.engine.parts.clock;
         if clock.monotonic() < self.reclaim_after || control.stop.is_cancelled() || clock.monotonic() >= deadline {
             let pause = self.reclaim_after.saturating_sub(clock.monotonic());
-            self.log_status("waiting for an overdue maintenance whose release failed; it is tried again");
+            self.log_status("waiting for an overdue maintenance whose release failed; the release is retried");
             self.wait(false, Some(pause), deadline, control).await;
             return Ok(());
         }

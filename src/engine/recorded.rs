@@ -87,7 +87,7 @@ impl Reconciler<'_> {
         match self.apply(&last).await {
             Ok(_) | Err(StoreError::Refused(_)) => true,
             Err(error) => {
-                tracing::warn!(%error, "could not detach; a later heartbeat or the end of the lease does");
+                tracing::warn!(%error, "could not detach; a later heartbeat will, or the lease will expire");
                 false
             }
         }
@@ -97,6 +97,6 @@ impl Reconciler<'_> {
         if let Some(found) = self.in_time(self.engine.store().find_uid(&self.uid)).await? {
             return Ok(found.record().clone());
         }
-        self.last.clone().ok_or_else(|| EngineError::LeaseLost("the record is gone".to_owned()))
+        self.last.clone().ok_or_else(|| EngineError::LeaseLost("the record does not exist any more".to_owned()))
     }
 }

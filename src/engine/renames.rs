@@ -23,7 +23,7 @@ impl Engine {
     /// Announces the next name of a record's resource; `None`: the resource keeps its name.
     pub fn announce(&self, uid: &Uid, successor: Option<&MaintenanceId>) {
         if let Err(error) = self.write_announcement(uid, successor) {
-            tracing::debug!(%error, "a create before the destroy of its predecessor will wait");
+            tracing::debug!(%error, "a create before its predecessor's destroy will wait");
         }
     }
 

@@ -94,20 +94,22 @@ impl Engine {
         if let Some(record) = found {
             if record.generation < generation {
                 let (id, theirs) = (&record.id, record.generation);
-                return Ok(Some(format!("the state saw generation {generation} of {id}, the store has {theirs}")));
+                return Ok(Some(format!(
+                    "the state recorded generation {generation} of {id}, but the store has {theirs}"
+                )));
             }
             let waits = matches!(record.phase, Phase::Pending);
             let lost = held && waits;
-            return Ok(
-                lost.then(|| format!("the state saw {} hold the server, the store has it in the queue", record.id))
-            );
+            return Ok(lost.then(|| {
+                format!("the state recorded {} as the holder, but in the store it still waits in the queue", record.id)
+            }));
         }
         if held {
-            return Ok(Some("the state saw the server held, the store has no record of it".to_owned()));
+            return Ok(Some("the state recorded a lock on the server, but the store does not contain it".to_owned()));
         }
         let Some(key) = key.filter(|_| generation > 0) else { return Ok(None) };
         let known = self.store().view(key).await?.lock.generation;
         let lost = known < generation;
-        Ok(lost.then(|| format!("the state saw generation {generation} of {key}, the store has {known}")))
+        Ok(lost.then(|| format!("the state recorded generation {generation} of {key}, but the store has {known}")))
     }
 }

@@ -86,7 +86,7 @@ impl Reconciler<'_> {
             }
             Ok(Some(other)) => Err(LookError::Machine(other)),
             Err(error) => {
-                tracing::debug!(%error, "what the server is cannot be read now");
+                tracing::debug!(%error, "the server's identity cannot be read now");
                 Ok(())
             }
         }

@@ -9,10 +9,7 @@ use super::{act::LookError, drive::Reconciler};
 
 /// Returns the error for a server without an external service.
 fn unsupported(machine: &dyn Machine) -> BackendError {
-    BackendError::Unsupported {
-        address: machine.address(),
-        what: "its backend has no service that the external system carries out".to_owned(),
-    }
+    BackendError::Unsupported { address: machine.address(), what: "its backend does not support services".to_owned() }
 }
 
 impl Reconciler<'_> {

@@ -105,7 +105,7 @@ impl Reconciler<'_> {
         }
         self.status.noting = Some((step, now + NOTE_AGAIN));
         if let Err(error) = self.apply(&RecordChange::NoteWait(why)).await {
-            tracing::debug!(%error, "what is waited for could not be recorded");
+            tracing::debug!(%error, "the reason for the wait could not be recorded");
         }
     }
 }

@@ -29,8 +29,8 @@ impl PathTrust {
 /// Rejects a path that another user can change or redirect.
 ///
 /// Every folder, link and file must belong to root or to this user. A folder in which every user
-/// can write must be sticky, so that only the owner of an entry can replace it. The file itself
-/// must not be writable by its group or by every user. An anonymous pipe of a shell is accepted.
+/// can write must be sticky, so that only an entry's owner can replace it. The file itself must not
+/// be writable by its group or by every user. A shell's anonymous pipe is accepted.
 #[cfg(unix)]
 pub fn refuse_writable(path: &Path, trust: PathTrust) -> Result<(), FileError> {
     use std::{collections::VecDeque, ffi::OsString, os::unix::fs::MetadataExt as _, path::PathBuf};
@@ -75,8 +75,7 @@ pub fn refuse_writable(path: &Path, trust: PathTrust) -> Result<(), FileError> {
         left = rest;
     }
     let of_file = fs::symlink_metadata(&real).map_err(unreadable)?;
-    // Many systems create a group per user with the same number, and make new files writable for
-    // it.
+    // Many systems create a group per user with the same number, which can write new files.
     let private = of_file.uid() != 0 && of_file.gid() == of_file.uid();
     let by_everyone = of_file.mode() & 0o002 != 0;
     if of_file.is_dir() || !(by_everyone || (of_file.mode() & 0o020 != 0 && !private)) {
@@ -87,7 +86,7 @@ pub fn refuse_writable(path: &Path, trust: PathTrust) -> Result<(), FileError> {
     Err(FileError::Writable { advice: format!("Run: chmod go-w {}", shell_word(&shown)), path: shown, why })
 }
 
-/// Rejects one step of a path: its owner, and a folder where every user can replace entries.
+/// Rejects a path entry with another owner, and a folder where every user can replace entries.
 #[cfg(unix)]
 fn refuse_entry(shown: &str, entry: &Path, found: &fs::Metadata) -> Result<(), FileError> {
     use std::os::unix::fs::MetadataExt as _;
@@ -134,7 +133,8 @@ fn refuse_outside(path: &Path, profile: Option<&Path>) -> Result<(), FileError> 
     Err(FileError::Writable {
         path: shown,
         why: format!(
-            "is not in your profile ({place}): elsewhere other users may change it, and Windows rights are not read"
+            "is not in your profile ({place}): elsewhere, other users could change it, and the provider does not \
+             read Windows permissions"
         ),
         advice: "Put it into a folder of your profile".to_owned(),
     })
@@ -179,7 +179,7 @@ mod tests {
                 None => assert_eq!(said, Ok("x".to_owned()), "{of_file:o} {of_folder:o}"),
                 Some(why) => assert!(said.clone().unwrap_err().contains(why), "{of_file:o} {of_folder:o}: {said:?}"),
             }
-            assert_eq!(read(&name, SMALL, PathTrust::of(Some("true"))).unwrap(), "x", "it was opted in");
+            assert_eq!(read(&name, SMALL, PathTrust::of(Some("true"))).unwrap(), "x", "the opt-in accepts it");
         }
         with_mode(folder.path(), 0o700);
         with_mode(&file, 0o640);

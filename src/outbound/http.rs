@@ -11,7 +11,8 @@ use url::Url;
 
 use super::{Refused, Route, is_secure};
 
-/// An HTTP client that sends its credentials only where its route allows. It follows no redirects.
+/// An HTTP client that sends its credentials only to allowed addresses and does not follow
+/// redirects.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpClient {
     secure: bool,
@@ -20,8 +21,8 @@ pub(crate) struct HttpClient {
 }
 
 impl HttpClient {
-    /// Creates a client for https addresses, or for http addresses. `adapt` adds what its servers
-    /// need.
+    /// Creates a client for https addresses, or for http addresses. `adapt` adds the servers'
+    /// settings.
     pub(crate) fn new(
         secure: bool,
         route: Route,
@@ -34,7 +35,7 @@ impl HttpClient {
             .https_only(secure)
             .dns_resolver(CheckedNames { secure, route: Arc::clone(&route) })
             .user_agent(concat!("terraform-provider-metal/", env!("CARGO_PKG_VERSION")));
-        // A proxy would read what is sent without TLS.
+        // A proxy could read requests without TLS.
         let builder = if secure { builder } else { builder.no_proxy() };
         let client = adapt(builder)?.build().map_err(|error| format!("no TLS client: {error}"))?;
         Ok(Self { secure, client, route })

@@ -10,7 +10,7 @@ use super::{Names, Route};
 /// Why no client was created.
 pub(crate) type Problem = Box<dyn std::error::Error + Send + Sync>;
 
-/// The field of a kubeconfig's cluster that allows plain text.
+/// The kubeconfig's cluster field that allows plain text.
 const OPT_IN: &str = "insecure-skip-tls-verify for its cluster in the kubeconfig";
 
 /// Creates a client. An `http` address must be on this machine, unless its kubeconfig disables the
@@ -29,7 +29,7 @@ pub(super) async fn guarded(mut config: Config, names: Names) -> Result<Client, 
         // Servers of this machine listen on IPv4 more often.
         allowed.sort_by_key(|address| address.ip().is_ipv6());
         let address: Option<IpAddr> = allowed.first().map(std::net::SocketAddr::ip);
-        let address = address.ok_or_else(|| format!("{host} has no address"))?;
+        let address = address.ok_or_else(|| format!("no address was found for {host}"))?;
         url.set_ip_host(address).map_err(|()| format!("{host} cannot be replaced by its address"))?;
         config.cluster_url = url.as_str().parse()?;
     }

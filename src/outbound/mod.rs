@@ -1,8 +1,8 @@
-//! Creates every client that carries credentials, and decides where it may connect.
+//! Creates every client that carries credentials, and restricts its connections.
 //!
 //! Plain text leaves this machine only if the configuration allows it. Credentials from a cluster
 //! go only to the configured networks. Names are resolved here, and a client connects to the
-//! checked addresses, so a later answer of the name service changes nothing.
+//! checked addresses, so a later DNS answer does not matter.
 
 mod http;
 mod kubernetes;
@@ -33,7 +33,7 @@ pub(crate) enum Refused {
          {opt_in} to allow plain text"
     )]
     PlainText { host: String, address: IpAddr, opt_in: &'static str },
-    /// The address is outside of the networks that may receive credentials.
+    /// The address is outside the networks that are allowed to receive credentials.
     #[error(
         "no credentials were sent, because {host} ({address}) is not within {setting}{}. If BMCs are there, add \"{}\" to \
          {setting}",
@@ -43,14 +43,14 @@ pub(crate) enum Refused {
     Outside { host: String, address: IpAddr, setting: &'static str, is_empty: bool },
 }
 
-/// The networks that may receive credentials, and their setting for messages.
+/// The networks that are allowed to receive credentials, and their setting for messages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Within {
     pub(crate) networks: Arc<[Network]>,
     pub(crate) setting: &'static str,
 }
 
-/// Where a client may send its credentials.
+/// The addresses to which a client sends its credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Route {
     /// The only networks; `None` if the configuration itself contains the address.
@@ -62,7 +62,7 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Returns a route to configured addresses. `plain_text` is the value of the setting `opt_in`.
+    /// Returns a route to configured addresses. `plain_text` is the setting `opt_in`.
     pub(crate) fn new(plain_text: bool, opt_in: &'static str) -> Self {
         Self { within: None, plain_text, opt_in, names: Names::default() }
     }
@@ -77,7 +77,7 @@ impl Route {
         Self { names: Names::Fixed(names), ..self }
     }
 
-    /// Returns those of a host's addresses that may receive credentials. `secure` means TLS.
+    /// Returns the host's addresses that are allowed to receive credentials. `secure` means TLS.
     fn allowed(&self, secure: bool, host: &str, found: &[SocketAddr]) -> Result<Vec<SocketAddr>, Refused> {
         let judged = found.iter().map(|address| self.judge(secure, host, address.ip()).map(|()| *address));
         let (allowed, refused): (Vec<_>, Vec<_>) = judged.partition(Result::is_ok);
@@ -123,7 +123,7 @@ impl Route {
     /// Connects to a URL's host for TLS.
     pub(crate) async fn connect(&self, url: &Url) -> Result<TcpStream, String> {
         let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
-            return Err("the endpoint has no host".to_owned());
+            return Err("the endpoint does not contain a host".to_owned());
         };
         let found = self.names.addresses(host, port).await.map_err(|error| error.to_string())?;
         let allowed = self.allowed(true, host, &found).map_err(|refused| refused.to_string())?;

@@ -15,8 +15,7 @@ use super::{Refused, Route};
 /// The parameter that allows plain text.
 const OPT_IN: &str = "sslmode=disable in coordination_url";
 
-/// Connection options that were checked: they send a password in plain text only where that is
-/// allowed.
+/// Checked connection options: they do not send a password in plain text unless that is allowed.
 #[derive(Clone, Debug)]
 pub(crate) struct GuardedPostgres(PgConnectOptions);
 

@@ -1,5 +1,5 @@
-//! Attacks: names and addresses that lead credentials elsewhere. `0.0.0.0` stands for another
-//! machine, because Linux connects it to this one although it is not a loopback address.
+//! Attacks: names and addresses that redirect credentials. `0.0.0.0` acts as another machine: it is
+//! not a loopback address, but Linux connects it to the local machine.
 
 use std::{net::SocketAddr, sync::Mutex};
 
@@ -9,7 +9,7 @@ use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
 use super::{kubernetes::guarded, *};
 
-/// A server that records each request and answers none.
+/// A server that records each request and does not answer.
 async fn listener(at: &str) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind((at, 0)).await.unwrap();
     let (address, heard) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
@@ -74,7 +74,7 @@ async fn credentials_of_a_cluster_stay_within_the_networks_whatever_the_name_lea
         let https = format!("https://{host}:{}", theirs.port()).parse().unwrap();
         assert!(bmcs.check(&https).await.is_err() && bmcs.connect(&https).await.is_err(), "{host}: https, too");
     }
-    // Only the allowed address of a name is used: nobody listens there.
+    // The client uses the name's allowed address only, where no server listens.
     assert_eq!(send(&bmcs, "both", theirs.port()).await, None);
     assert!(overheard.lock().unwrap().is_empty());
     let unset = send(&route.clone().within(within(&[])), "bmc", theirs.port()).await.unwrap();

@@ -313,10 +313,10 @@ mod tests {
         let url = host(head, b"", Duration::ZERO).await;
         probe().check_image(&url, None).await.unwrap();
         serving.await.unwrap();
-        assert_eq!(told.load(Ordering::SeqCst), 1, "the other host saw the address");
+        assert_eq!(told.load(Ordering::SeqCst), 1, "the other host received the request");
     }
 
-    /// An image host that redirects to a service of the runner learns nothing about it.
+    /// A redirecting image host does not get information about the runner's services.
     #[tokio::test]
     async fn a_redirect_to_a_local_address_is_refused_and_its_digest_is_told_to_nobody() {
         let body = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx".to_owned();

@@ -1,4 +1,4 @@
-//! Addresses to which a redirect of an image host must not lead a probe.
+//! Addresses to which an image host must not redirect a probe.
 //!
 //! An image host is not trusted. The runner reaches services that the host does not reach: its own
 //! loopback services, and the metadata service of its cloud, which returns credentials.
@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
-/// Metadata services outside of link-local networks: Alibaba, Oracle and Azure.
+/// Metadata services outside link-local networks: Alibaba, Oracle and Azure.
 const METADATA: [Ipv4Addr; 3] =
     [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192), Ipv4Addr::new(168, 63, 129, 16)];
 
@@ -60,7 +60,7 @@ impl Resolve for NoLocalNames {
     }
 }
 
-/// The cause of a rejected redirect.
+/// The cause in an error about a rejected redirect.
 pub(super) const LOCAL: &str = "it redirects to a loopback, link-local or metadata address; set \
                                 allow_local_image_redirects if that is intended";
 

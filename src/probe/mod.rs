@@ -38,8 +38,8 @@ pub enum ProbeError {
         /// The limit, in bytes.
         greatest: u64,
     },
-    /// The content of a local address, to which the image host redirected, is another one. Its
-    /// digest would show the host the content of a service that it does not reach.
+    /// The image host redirected to a local address with other content. The message omits that
+    /// content's digest, because it would give the host information about an internal service.
     #[error("{url} redirects to a local address whose content does not have the SHA-256 {expected}")]
     LocalDigest {
         /// The requested URL, without credentials and query.

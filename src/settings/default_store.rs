@@ -69,14 +69,13 @@ impl Facts {
         }
         if self.state_home.is_none() && root {
             if let Some(user) = &self.sudo {
-                reasons.push(format!(
-                    "This run is by sudo. Runs of {user} without sudo use a file in the home of {user}."
-                ));
+                reasons
+                    .push(format!("This run uses sudo. Runs of {user} without sudo use a file in the home of {user}."));
             }
             if self.container {
                 reasons.push(
-                    "This process runs as root in a container. Runs outside of it use another file, and the file can end with \
-                     the container."
+                    "This process runs as root in a container. Runs outside the container use another file, and this \
+                     file can be deleted with the container."
                         .to_owned(),
                 );
             }
@@ -122,7 +121,7 @@ pub(super) fn of_this_run(store: &dyn Store, backend: &dyn Backend) -> Vec<Strin
     let others = other_stores().into_iter().filter(|other| own.is_apart_from(other));
     others
         .map(|other| {
-            format!("Another provider configuration of this run uses {} for a server of this one.", other.address)
+            format!("Another provider configuration in this run uses {} for one of these servers.", other.address)
         })
         .collect()
 }

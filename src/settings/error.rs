@@ -13,8 +13,8 @@ pub enum SettingsError {
     },
     /// An environment variable cannot be read.
     #[error(
-        "the environment variable {variable} is not valid UTF-8. Nothing was done: without it, another store or account might be \
-         used. Correct it, or unset it"
+        "the environment variable {variable} is not valid UTF-8. Nothing was done, because the provider might \
+         otherwise use another store or account. Correct it, or unset it"
     )]
     NotText {
         /// The variable's name.

@@ -32,8 +32,8 @@ pub(super) fn check(blocks: &GateBlocks) -> Vec<SettingsError> {
         let [(first, attribute), (second, _), ..] = gates[..] else { return None };
         Some(SettingsError::Value {
             problem: format!(
-                "The server {server:?} is in {first} and in {second}, and the Node of a server is drained through one of them: \
-                 name the server in one of the two"
+                "The server {server:?} is in {first} and in {second}, but only one of them can drain its Node: \
+                 remove the server from one"
             ),
             attribute: [first, attribute, &server].map(str::to_owned).to_vec(),
         })

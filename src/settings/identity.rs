@@ -1,4 +1,4 @@
-//! The identity of this process: user, host, and CI job.
+//! This process's identity: user, host, and CI job.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

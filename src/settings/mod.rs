@@ -117,8 +117,9 @@ pub async fn build(input: Input, env: &Environment, stop: &CancellationToken) ->
         warnings.push(Warning {
             summary: "The lock covers this machine only",
             detail: format!(
-                "This looks like a CI runner, and the coordination store is a file on it ({}): a run on another machine does \
-                 not see its holds and may touch the same servers. Set coordination_url to a store that all runs share.",
+                "This looks like a CI runner, and the coordination store is a file on it ({}): a run on another \
+                 machine does not see its locks and can change the same servers. Set coordination_url to a store \
+                 that all runs share.",
                 store.address()
             ),
         });
@@ -158,9 +159,9 @@ pub async fn build(input: Input, env: &Environment, stop: &CancellationToken) ->
         warnings.push(Warning {
             summary: "No owner is set",
             detail: format!(
-                "The coordination store {} is shared. Without owner (or METAL_OWNER) this configuration acts for {DEFAULT_OWNER:?}, \
-                 as does every other configuration without one: each of them can continue, change and end the maintenance and \
-                 the claims of the others. Set owner to a name of your team.",
+                "The coordination store {} is shared. Without owner (or METAL_OWNER) this configuration acts for \
+                 {DEFAULT_OWNER:?}, as does every other configuration without one: each of them can continue, change \
+                 and end the others' maintenance and claims. Set owner to your team's name.",
                 store.address()
             ),
         });

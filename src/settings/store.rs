@@ -60,7 +60,7 @@ impl StoreLocation {
         match self {
             Self::Postgres(url) => PostgresStore::unverified(url),
             Self::File(path, true) => Ok(Some(format!(
-                "shared=true: every user who may write {} may free or take every server in it.",
+                "shared=true: every user with write access to {} can release or lock every server in it.",
                 path.display()
             ))),
             Self::File(..) | Self::Kubernetes(_) => Ok(None),
@@ -90,7 +90,7 @@ pub async fn open_store(
     match Box::pin(place.open(Arc::clone(&clock), trust)).await {
         Ok(store) => Ok((store, embedded)),
         Err(error) if error.is_transient() && may_come_back(&place) => {
-            tracing::warn!(%error, "the coordination store is opened again when it is needed");
+            tracing::warn!(%error, "the provider opens the coordination store again on its next use");
             let of_store = Arc::clone(&clock);
             let opener = Box::new(move || {
                 let (place, clock) = (place.clone(), Arc::clone(&of_store));
@@ -155,7 +155,7 @@ fn may_come_back(place: &StoreLocation) -> bool {
 fn place(url: Option<&str>) -> Result<StoreLocation, SettingsError> {
     let Some(url) = url else {
         return default_path().map(|path| StoreLocation::File(path, false)).ok_or_else(|| SettingsError::Store {
-            problem: "there is no place for the default store: neither XDG_STATE_HOME nor HOME is set; give \
+            problem: "the default store has an unknown location, because neither XDG_STATE_HOME nor HOME is set; set \
                       coordination_url"
                 .to_owned(),
         });
@@ -169,10 +169,10 @@ fn place(url: Option<&str>) -> Result<StoreLocation, SettingsError> {
             match parameters {
                 "" => Ok(StoreLocation::File(PathBuf::from(path), false)),
                 "shared=true" => Ok(StoreLocation::File(PathBuf::from(path), true)),
-                _ => Err(wrong("coordination_url has an unknown parameter; sqlite:// knows ?shared=true")),
+                _ => Err(wrong("coordination_url has an unknown parameter; sqlite:// supports ?shared=true")),
             }
         }
-        "sqlite" => Err(wrong("the path of coordination_url must be absolute: sqlite:///path/to/file")),
+        "sqlite" => Err(wrong("the path in coordination_url must be absolute: sqlite:///path/to/file")),
         "postgres" | "postgresql" => Ok(StoreLocation::Postgres(SecretString::from(url))),
         "kubernetes" => Ok(StoreLocation::Kubernetes(url.to_owned())),
         _ => Err(wrong(&format!("coordination_url has the unknown scheme {scheme:?}; write {FORMS}"))),

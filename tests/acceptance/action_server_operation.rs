@@ -43,12 +43,12 @@ async fn invoke(workspace: &Workspace) -> Run {
 async fn each_invocation_by_hand_makes_it_once() {
     let (fleet, workspace) = world().await;
     fleet.configure(&workspace, &action("ForceRestart", "reason = \"hangs\""));
-    workspace.run(&PLAN).await.succeeded().says("node1 is restarted without asking its operating system");
+    workspace.run(&PLAN).await.succeeded().says("node1 is restarted without an operating system shutdown");
     assert!(fleet.resets("node1").is_empty(), "the plan restarted the server");
     let run = invoke(&workspace).await.succeeded();
-    run.says("tests/op: node1 is restarted without asking its operating system");
+    run.says("tests/op: node1 is restarted without an operating system shutdown");
     // Progress messages during the operation.
-    run.says("tests/op on node1: ForceRestart").says("tests/op on node1: made");
+    run.says("tests/op on node1: ForceRestart").says("tests/op on node1: performed");
     assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
     invoke(&workspace).await.succeeded();
     assert_eq!(fleet.resets("node1"), ["ForceRestart", "ForceRestart"]);
@@ -64,19 +64,23 @@ async fn with_triggers_it_is_made_once_for_each_set() {
     let (fleet, workspace) = world().await;
     fleet.configure(&workspace, &action("PowerCycle", "triggers = { firmware = \"1\" }"));
     invoke(&workspace).await.succeeded();
-    invoke(&workspace).await.succeeded().says("An operation was made before").says("Change triggers to make it again");
+    invoke(&workspace)
+        .await
+        .succeeded()
+        .says("An operation has already run")
+        .says("Change triggers to run the operation again");
     // Descriptive attributes run nothing.
     fleet.configure(&workspace, &action("PowerCycle", "triggers = { firmware = \"1\" }\n    reason = \"firmware\""));
-    invoke(&workspace).await.succeeded().says("An operation was made before");
+    invoke(&workspace).await.succeeded().says("An operation has already run");
     assert_eq!(fleet.resets("node1"), ["PowerCycle"]);
     let plan = workspace.run(&PLAN).await.succeeded();
-    plan.says("An operation was made before").says("tests/op made PowerCycle at").says("Nothing will be sent");
-    plan.is_silent_about("loses its power").is_silent_about("Queue:").is_silent_about("Takes over");
+    plan.says("An operation has already run").says("tests/op already ran PowerCycle at").says("Nothing will be sent");
+    plan.is_silent_about("is powered off and on again").is_silent_about("Queue:").is_silent_about("Takes over");
     fleet.configure(&workspace, &action("PowerCycle", "triggers = { firmware = \"2\" }"));
     let plan = workspace.run(&PLAN).await.succeeded();
-    plan.says("node1 loses its power").says("Queue: free").is_silent_about("A name is in use");
-    plan.says("Ends tests/op first, an earlier invocation: it made PowerCycle at").is_silent_about("made before");
-    invoke(&workspace).await.succeeded().is_silent_about("made before");
+    plan.says("node1 is powered off and on again").says("Queue: free").is_silent_about("A name is in use");
+    plan.says("Ends tests/op first, an earlier invocation: it ran PowerCycle at").is_silent_about("has already run");
+    invoke(&workspace).await.succeeded().is_silent_about("has already run");
     assert_eq!(fleet.resets("node1"), ["PowerCycle", "PowerCycle"]);
     // Its record remains without a lock, until a person ends it.
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
@@ -84,14 +88,14 @@ async fn with_triggers_it_is_made_once_for_each_set() {
         .metal(&["show", "tests/op"])
         .await
         .succeeded()
-        .says("made PowerCycle at")
+        .says("ran PowerCycle at")
         .is_silent_about("InMaintenance");
     // As documented on its page.
     let page = include_str!("../../docs/actions/server_operation.md");
     assert!(page.contains("`terraform-provider-metal release NAMESPACE/NAME`."), "another command is tried below");
     workspace.metal(&["release", "tests/op"]).await.succeeded();
     workspace.metal(&["release", "tests/op"]).await.failed().says("tests/op has ended");
-    invoke(&workspace).await.succeeded().is_silent_about("made before").is_silent_about("was released by a person");
+    invoke(&workspace).await.succeeded().is_silent_about("has already run").is_silent_about("was released by a person");
     assert_eq!(fleet.resets("node1").len(), 3);
 }
 
@@ -106,7 +110,7 @@ async fn a_change_of_a_resource_invokes_it() {
     // Many resources with one set of triggers run one restart, without an error.
     let many = trigger("x").replace("input =", "count = 3\n  input =");
     fleet.configure(&workspace, &format!("{many}{}", action("GracefulRestart", "triggers = { all = \"3\" }")));
-    workspace.apply().await.succeeded().says("An operation was made before");
+    workspace.apply().await.succeeded().says("An operation has already run");
     assert_eq!(fleet.resets("node1").len(), 3);
 }
 
@@ -122,7 +126,7 @@ async fn under_a_hold_of_the_same_plan_it_happens_under_that_hold() {
     for (number, firmware) in ["1", "2"].into_iter().enumerate() {
         fleet.configure(&workspace, &held(firmware));
         let run = workspace.apply().await.succeeded();
-        run.says("It happens under").is_silent_about("A maintenance of the same owner holds the server");
+        run.says("It happens under").is_silent_about("Server is held by the same owner");
         assert_eq!(fleet.resets("node1").len(), number + 1);
     }
     workspace.destroy().await.succeeded();
@@ -162,7 +166,7 @@ async fn killed_after_the_bmc_accepted_it_is_not_made_again() {
         if more.is_empty() {
             assert_eq!(applied(), before + 1, "{phase:?}");
         } else {
-            next.says("An operation was made before");
+            next.says("An operation has already run");
             assert_eq!(applied(), before, "{phase:?}");
         }
     }
@@ -217,9 +221,9 @@ async fn a_killed_waiter_is_continued_and_another_operation_replaces_it() {
 async fn what_cannot_be_done_is_an_error() {
     let (fleet, workspace) = world().await;
     for (what, more, says) in [
-        ("Reboot", "", "Not a possible value"),
+        ("Reboot", "", "Invalid value"),
         ("ForceRestart", "timeouts = { invoke = \"soon\" }", "timeouts.invoke"),
-        ("ForceRestart", "maintenance_id = \"m\"", "Not an id of a maintenance"),
+        ("ForceRestart", "maintenance_id = \"m\"", "Not a maintenance id"),
         ("ForceRestart", "window = { schedule = \"0 22 30 2 *\", duration = \"1h\" }", "never opens"),
     ] {
         fleet.configure(&workspace, &action(what, more));

@@ -19,27 +19,28 @@ for_each_host! {
         let usual = |more: &str| maintenance("node1", "m", more);
         for (body, says) in [
             (maintenance("node9", "m", ""), "node9 is not configured"),
-            (usual("expires_after = \"soon\""), "Not a duration"),
-            (usual("timeouts = { create = \"-5m\" }"), "Not a duration"),
+            (usual("expires_after = \"soon\""), "Invalid duration"),
+            (usual("timeouts = { create = \"-5m\" }"), "Invalid duration"),
             (usual("reason = \"\""), "Must not be empty"),
             (usual(&format!("reason = \"{}\"", "x".repeat(1025))), "is 1025 characters long; at most 1024"),
             (usual(&format!("ticket = \"{}\"", "x".repeat(2049))), "is 2049 characters long; at most 2048"),
             (usual(&format!("triggers = {{ a = \"{}\" }}", "x".repeat(1025))), "value of \"a\" is 1025 characters"),
-            (usual("priority = 101"), "is 101; -100 to 100 are possible"),
-            (usual("priority = -101"), "is -101; -100 to 100 are possible"),
-            (maintenance("node1", "", ""), "Not a usable name"),
+            (usual("priority = 101"), "is 101; -100 to 100 are allowed"),
+            (usual("priority = -101"), "is -101; -100 to 100 are allowed"),
+            (maintenance("node1", "", ""), "Invalid name"),
             (maintenance("", "m", ""), "Must not be empty"),
-            (usual("server_power = \"Sideways\""), "Not a possible value"),
+            (usual("server_power = \"Sideways\""), "Invalid value"),
             (usual("wait_for = \"Completed\""), "complete_when is missing"),
             (usual("escalate_after = \"1h\""), "Only with OwnerApproval"),
             (usual("require_claim = true"), "Only with OwnerApproval"),
-            (boot("method = \"http\", image = \"ftp://x/y\""), "Not a usable URL"),
-            (boot("method = \"http\", image = \"nonsense\""), "Not a usable URL"),
+            (boot("method = \"http\", image = \"ftp://x/y\""), "Invalid URL"),
+            (boot("method = \"http\", image = \"nonsense\""), "Invalid URL"),
             (boot("method = \"http\""), "An image is needed"),
-            (boot("method = \"pxe\", image = \"http://x/y\""), "No image is possible"),
-            (boot("method = \"floppy\""), "Not a possible value"),
+            (boot("method = \"pxe\", image = \"http://x/y\""), "This method does not boot an image"),
+            (boot("method = \"floppy\""), "Invalid value"),
             (boot("method = \"http\", image = \"http://x/y\", image_sha256 = \"abc\""), "Not a SHA-256"),
-            (boot("method = \"pxe\", ignition = { url = \"http://x/y\" }"), "Ignition cannot be handed over"),
+            (boot("method = \"pxe\", ignition = { url = \"http://x/y\" }"), "Ignition is not supported with this \
+                                                                             method"),
         ] {
             fleet.configure(&workspace, &body);
             let run = workspace.try_plan().await.failed();
@@ -73,7 +74,7 @@ for_each_host! {
         );
         fleet.configure(&workspace, &maintenance("node1", "m", &boot));
         let inventory = std::fs::read_to_string(workspace.folder().join("servers.yaml")).unwrap();
-        for (setting, says) in [("media_slot: Nine", "no virtual drive Nine"), ("boot_target: Vcd", "cannot boot from Vcd")] {
+        for (setting, says) in [("media_slot: Nine", "does not list the virtual drive Nine"), ("boot_target: Vcd", "cannot boot from Vcd")] {
             let with = inventory.replacen("endpoint:", &format!("{setting}\n  endpoint:"), 1);
             workspace.write("servers.yaml", &with);
             workspace.try_plan().await.failed().says(says);

@@ -80,7 +80,7 @@ for_one_host! {
         fleet.configure(&workspace, &booted(&cases.clone().map(|(boot, ..)| boot)));
         let applied = workspace.apply().await.failed();
         applied.says("the BMC shows BootSourceOverrideEnabled");
-        applied.says("BootSourceOverrideMode is Legacy, was UEFI. No override is in force");
+        applied.says("BootSourceOverrideMode is Legacy, was UEFI. No override is active");
         for (n, (_, _, shown)) in cases.iter().enumerate() {
             let (server, before) = (format!("node{}", n + 1), &before[n]);
             applied.says(&format!("{server} could not be prepared"));
@@ -180,7 +180,7 @@ for_one_host! {
         let planned = diagnostics(&planned.stdout);
         for sentence in [
             "node1 is switched on. It is off now and was on before the maintenance.",
-            "Its one-time boot override (Pxe Once) was used since and is not armed again.",
+            "Its one-time boot override (Pxe Once) has been used since and is not armed again.",
         ] {
             assert!(planned.contains(sentence), "{sentence}\n{planned}");
         }

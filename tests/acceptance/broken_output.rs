@@ -249,7 +249,7 @@ async fn arguments_and_variables_that_are_not_utf_8_are_errors() {
     });
     assert_eq!(status.await.code(), Some(2));
     // No command used this user's store.
-    workspace.metal(&["queue"]).await.succeeded().says("there is no coordination store yet");
+    workspace.metal(&["queue"]).await.succeeded().says("no coordination store exists yet");
     let plan = workspace.run_with(&["plan", "-input=false", "-no-color"], "CI_COMMIT_MESSAGE", &bytes).await;
     plan.succeeded();
 }

@@ -25,7 +25,7 @@ for_one_host! {
         for (block, says) in [
             (format!("kubernetes_node = {{ {nodes}, {here}, {ELSEWHERE} }}"), "elsewhere"),
             (format!("kubernetes_node = {{ {nodes}, {nowhere} }}"), "/nowhere/kubeconfig"),
-            (format!("kubernetes_node = {{ {nodes}, {bare} }}"), "has no Node n1"),
+            (format!("kubernetes_node = {{ {nodes}, {bare} }}"), "does not contain Node n1"),
             (format!("cluster_api = {{ {machines}, {here}, {ELSEWHERE} }}"), "elsewhere"),
             (format!("cluster_api = {{ {machines}, {nowhere} }}"), "/nowhere/kubeconfig"),
             (format!("cluster_api = {{ {machines}, {bare} }}"), "it serves no Machines"),

@@ -14,7 +14,7 @@ async fn without_arguments_it_says_how_it_is_installed() {
     workspace.metal(&[]).await.succeeded().says("make install").says("required_providers");
     workspace.metal(&["--help"]).await.succeeded().says("release").says("complete");
     workspace.metal(&["nonsense"]).await.failed();
-    workspace.metal(&["show", "tests/nothing"]).await.failed().says("there is no coordination store yet at sqlite://");
+    workspace.metal(&["show", "tests/nothing"]).await.failed().says("no coordination store exists yet at sqlite://");
     workspace.metal(&["show", "nonsense"]).await.failed().says("must have the form NAMESPACE/NAME");
 }
 
@@ -39,7 +39,7 @@ async fn what_is_shown_can_be_read_by_people_and_by_scripts() {
 async fn a_look_makes_no_store_and_knows_no_server_that_was_never_asked_for() {
     let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
     for command in [["claims"].as_slice(), &["queue", "--server", "node1"], &["store", "check"], &["store", "export"]] {
-        workspace.metal(&["queue"]).await.succeeded().says("No queue: there is no coordination store yet at sqlite://");
+        workspace.metal(&["queue"]).await.succeeded().says("No queue: no coordination store exists yet at sqlite://");
         workspace
             .metal(&["queue", "--json"])
             .await
@@ -47,11 +47,15 @@ async fn a_look_makes_no_store_and_knows_no_server_that_was_never_asked_for() {
             .says("\"queue\": []")
             .says("\"format_version\": \"1.0\"");
         // On every call, because reading creates no store.
-        workspace.metal(command).await.failed().says("there is no coordination store yet at sqlite://");
+        workspace.metal(command).await.failed().says("no coordination store exists yet at sqlite://");
     }
     fleet.configure(&workspace, &maintenance("node1", "m", ""));
     workspace.apply().await.succeeded();
-    workspace.metal(&["queue", "--server", "node2"]).await.failed().says("knows no server \"node2\" of owner");
+    workspace
+        .metal(&["queue", "--server", "node2"])
+        .await
+        .failed()
+        .says("does not contain a server \"node2\" of owner");
     workspace.metal(&["queue", "--server", "node1"]).await.succeeded().says("InMaintenance");
     workspace.metal(&["show", "tests/nothing"]).await.failed().says("tests/nothing is not in sqlite://");
     workspace.destroy().await.succeeded();
@@ -68,13 +72,13 @@ async fn check_tells_what_a_server_can_take_and_what_stands_against_it() {
     fleet.command_line(&mut workspace);
     let run = workspace.metal(&["check"]).await.succeeded();
     for line in [
-        "not there yet: the first apply makes it",
+        "does not exist yet: the first apply creates it",
         "node1: usable",
         "certificate_sha256 = \"",
         "judged by ca_certificate_file",
         "accepted: admin, role Administrator",
         "ConfigureComponents",
-        "which rests on uuid:",
+        "derived from uuid:",
         "On, health OK",
         "GracefulShutdown",
         "UefiHttp",
@@ -110,7 +114,7 @@ async fn check_tells_what_a_server_can_take_and_what_stands_against_it() {
 
     workspace.write("servers.yaml", &wrong.replace("system_id: nine, ", ""));
     workspace.set("METAL_REDFISH_PASSWORD", "wrong");
-    workspace.metal(&["check"]).await.failed().says("refused the credentials").says("tried once");
+    workspace.metal(&["check"]).await.failed().says("refused the credentials").says("tried them only once");
 }
 
 /// On a terminal `watch` redraws in place, and Ctrl-C ends it.
@@ -171,7 +175,7 @@ async fn an_enqueued_hold_is_driven_watched_and_kept_in_the_history() {
         &maintenance("node1", "second", "server_power = \"Off\"\n  wait_for = \"Enqueued\"\n  expires_after = \"2h\""),
     );
     second.apply().await.succeeded();
-    workspace.metal(&["watch", "--json"]).await.failed().says("watch prints no JSON");
+    workspace.metal(&["watch", "--json"]).await.failed().says("watch does not support --json");
     let watch = workspace.start_metal(&["watch"]);
     watch.until_it_says("tests/second", SOON).await;
 
@@ -179,7 +183,7 @@ async fn an_enqueued_hold_is_driven_watched_and_kept_in_the_history() {
     let drive = workspace.start_metal(&["drive", "tests/second"]);
     drive.until_it_says("queued, ", SOON).await;
     drive.interrupt();
-    drive.wait(SOON).await.failed().says("is Pending and stays so");
+    drive.wait(SOON).await.failed().says("stays Pending");
     workspace.metal(&["queue"]).await.succeeded().says("tests/second");
 
     let drive = workspace.start_metal(&["drive", "tests/second", "--json"]);

@@ -106,7 +106,7 @@ resource "metal_server_boot_configuration" "pxe" {
 "#);
         let plan = workspace.plan().await;
         let effect = |address: &str| plan.change(address)["after"]["effect"].clone();
-        assert_eq!(effect("metal_server_operation.now"), "node1 loses its power and is started again");
+        assert_eq!(effect("metal_server_operation.now"), "node1 is powered off and on again");
         assert_eq!(effect("metal_server_boot_configuration.pxe"), "node2 boots by pxe; if it runs, it is switched off first");
         workspace.apply_saved(&plan).await.succeeded();
         workspace.plan().await.is_empty();

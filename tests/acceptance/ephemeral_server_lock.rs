@@ -98,7 +98,7 @@ async fn what_would_lock_in_a_plan_is_refused() {
         workspace.try_plan().await.failed().says(says);
     }
     assert!(fleet.changes("node1").is_empty());
-    workspace.metal(&["queue"]).await.succeeded().says("has requested no maintenance");
+    workspace.metal(&["queue"]).await.succeeded().says("has not requested maintenance");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -61,7 +61,7 @@ for_one_host! {
         let url = format!("coordination_url = \"sqlite://{}?shared=true\"", store.display());
         fs::set_permissions(&store, Permissions::from_mode(0o666)).unwrap();
         fleet.configure_with(&workspace, &url, &maintenance("node1", "m", ""));
-        workspace.try_plan().await.succeeded().says("may free or take every server in it");
+        workspace.try_plan().await.succeeded().says("can release or lock every server in it");
         fs::set_permissions(&store, Permissions::from_mode(0o600)).unwrap();
         fleet.configure(&workspace, &maintenance("node1", "m", ""));
 

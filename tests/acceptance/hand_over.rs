@@ -19,16 +19,16 @@ for_one_host! {
         fleet.until("node1", PowerState::Off).await;
 
         fleet.configure(&second, &maintenance("node1", "memory", "hand_over = \"direct\""));
-        second.try_plan().await.succeeded().says("takes the server as tests/firmware leaves it");
+        second.try_plan().await.succeeded().says("takes the server over from tests/firmware without a restore");
         let waiting = second.start_apply();
         waiting.until_it_logs("queued, ", SOON).await;
-        first.metal(&["queue"]).await.succeeded().says("from tests/firmware as it is");
+        first.metal(&["queue"]).await.succeeded().says("from tests/firmware unchanged");
         let lines: Value = serde_json::from_str(&first.metal(&["queue", "--json"]).await.succeeded().stdout).unwrap();
-        assert_eq!(lines["queue"][0]["hand_over"], json!("to tests/memory as it is"), "{lines}");
+        assert_eq!(lines["queue"][0]["hand_over"], json!("to tests/memory unchanged"), "{lines}");
         let over = first.run(&["plan", "-destroy"]).await.succeeded();
-        over.says("node1 is handed over to tests/memory as it is");
+        over.says("node1 is handed over to tests/memory unchanged");
         let over = first.destroy().await.succeeded();
-        over.says("A server was handed over as it is").says("is restored when tests/memory ends");
+        over.says("A server was handed over unchanged").says("is restored when tests/memory ends");
         waiting.wait(SOON).await.succeeded();
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown"], "the server was restored during the handover");
         let held = second.resource(HELD).await.unwrap();
@@ -37,7 +37,7 @@ for_one_host! {
         second.refresh().await.succeeded();
         assert_eq!(second.resource(HELD).await.unwrap()["power_state"], json!("Off"));
         first.metal(&["show", "tests/firmware"]).await.succeeded().says("handed over").says("to tests/memory");
-        first.metal(&["queue"]).await.succeeded().says("from tests/firmware as it was");
+        first.metal(&["queue"]).await.succeeded().says("from tests/firmware unchanged");
 
         second.run(&["plan", "-destroy"]).await.succeeded().says("restored to its state before tests/firmware (power On)");
         second.destroy().await.succeeded().is_silent_about("handed over");
@@ -55,7 +55,7 @@ for_one_host! {
         fleet.configure(&second, &maintenance("node1", "b", "hand_over = \"direct\"\n  server_power = \"Off\""));
         let waiting = second.start_apply();
         waiting.until_it_logs("queued, ", SOON).await;
-        first.metal(&["complete", "tests/a"]).await.succeeded().says("tests/b holds node1 as it is");
+        first.metal(&["complete", "tests/a"]).await.succeeded().says("tests/b took over node1 unchanged");
         waiting.wait(SOON).await.succeeded();
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown"]);
 

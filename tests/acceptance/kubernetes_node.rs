@@ -410,7 +410,7 @@ for_one_host! {
         workspace.metal(&tidy).await.failed().says("stays cordoned for tests/m, which has ended: it is not Ready");
         // A `Ready` condition that outlives its kubelet does not count.
         set_ready(&place.client, &place.node, true).await;
-        workspace.metal(&tidy).await.failed().says("its kubelet is not heard");
+        workspace.metal(&tidy).await.failed().says("its kubelet did not renew its Lease");
         assert!(place.cordoned().await);
         let uid = place.mark(STORE, "another store").await;
         workspace.metal(&tidy).await.succeeded().says("No Node is cordoned for a maintenance that has ended");

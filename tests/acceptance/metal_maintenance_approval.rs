@@ -198,7 +198,7 @@ for_one_host! {
         waiting.until_it_logs("an approval expired", SOON).await;
         holder.destroy().await.succeeded();
         waiting.wait(SOON).await.succeeded();
-        ours.metal(&["show", "ops/bios"]).await.succeeded().says("without an answer of the owner, as announced");
+        ours.metal(&["show", "ops/bios"]).await.succeeded().says("without the owner's answer, as announced");
         ours.destroy().await.succeeded();
     }
 }
@@ -207,7 +207,7 @@ for_each_host! {
     async fn an_unclaimed_server_needs_no_approval_unless_a_claim_is_required(host) {
         let (fleet, ours) = (Fleet::new(1).await, Workspace::new(host));
         asker(&fleet, &ours, "");
-        ours.try_plan().await.succeeded().says("Unclaimed: no approval is needed");
+        ours.try_plan().await.succeeded().says("Unclaimed: approval not required");
         ours.apply().await.succeeded();
         ours.destroy().await.succeeded();
         asker(&fleet, &ours, "require_claim = true\n  timeouts = { create = \"1s\" }");

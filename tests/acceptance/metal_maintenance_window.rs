@@ -32,7 +32,7 @@ output "w" {
         ]));
         assert_eq!(told[1], json!("2026-11-22T01:00:00Z"));
         for (body, says) in [
-            ("limit = 0", "not within 1 to 1000"),
+            ("limit = 0", "not between 1 and 1000"),
             ("from = \"soon\"", "is not a valid RFC 3339 timestamp"),
         ] {
             let window = "window = { schedule = \"0 1 * * *\", duration = \"2h\" }";

@@ -57,7 +57,7 @@ for_one_host! {
         let body = boot("method = \"pxe\"\n  image = terraform_data.late.output\n  server_power = \"On\"");
         fleet.configure(&workspace, &(late.to_owned() + &body));
         workspace.try_plan().await.succeeded();
-        workspace.apply().await.failed().says("No image is possible");
+        workspace.apply().await.failed().says("This method does not boot an image");
         assert_eq!(fleet.changes("node1"), [""; 0]);
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
     }
@@ -313,7 +313,7 @@ for_each_host! {
         let second = workspace.beside();
         fleet.configure(&second, &boot("method = \"disk\""));
         let refused = second.apply().await.failed();
-        refused.says("node1 has another boot configuration").says("boot-configuration/default.node1 is in force");
+        refused.says("node1 has another boot configuration").says("boot-configuration/default.node1 is active");
         refused.is_silent_about("choose another name").is_silent_about("import it");
         workspace.destroy().await.succeeded();
     }

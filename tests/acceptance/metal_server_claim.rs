@@ -59,7 +59,7 @@ for_each_host! {
         let second = asker.beside();
         fleet.configure(&second, &maintenance("node1", "second", "wait_for = \"Enqueued\"\n  reason = \"fan\""));
         second.apply().await.succeeded();
-        owner.refresh().await.succeeded().says("tests/second (fan)").says("It needs no approval (Enforced)");
+        owner.refresh().await.succeeded().says("tests/second (fan)").says("Approval not required (Enforced)");
         let claim = owner.resource(ADDRESS).await.unwrap();
         assert_eq!((&claim["maintenance_needed"], &claim["pending"][0]["approved"]), (&json!(true), &json!(true)));
         let third = asker.beside();
@@ -67,7 +67,7 @@ for_each_host! {
         fleet.configure(&third, &asks);
         third.apply().await.succeeded();
         let plan = owner.run(&["plan", "-destroy", "-no-color", "-input=false"]).await.succeeded();
-        plan.says("starts when a claim goes").says("tests/third would need no approval any more");
+        plan.says("Deleting a claim starts").says("without the claim, tests/third can start without approval");
         for workspace in [&third, &second, &asker] {
             workspace.destroy().await.succeeded();
         }

@@ -141,13 +141,13 @@ for_each_host! {
             ["release", "tests/m", "--generation", generation, "--reason", "node needed"].map(str::to_owned)
         };
         let wrong = release("99");
-        workspace.metal(&wrong.each_ref().map(String::as_str)).await.failed().says("generation 99 was named");
+        workspace.metal(&wrong.each_ref().map(String::as_str)).await.failed().says("generation 99 was given");
         let right = release(&generation);
-        workspace.metal(&right.each_ref().map(String::as_str)).await.succeeded().says("is as it was (On)");
+        workspace.metal(&right.each_ref().map(String::as_str)).await.succeeded().says("is in its prior state (On)");
         assert_eq!(fleet.system("node1").power, PowerState::On);
         let resets = fleet.resets("node1");
         let run = workspace.refresh().await.succeeded();
-        run.says("A maintenance was released outside of this configuration");
+        run.says("A maintenance was released outside this configuration");
         assert!(workspace.resource("metal_server_maintenance.held").await.is_none());
         assert_eq!(fleet.resets("node1"), resets, "nothing more was done to the server");
     }
@@ -187,7 +187,8 @@ for_each_host! {
         workspace.refresh().await.succeeded();
         assert_eq!(workspace.resource("metal_server_maintenance.held").await.unwrap()["state"], "Completed");
         fleet.configure(&workspace, &kept("server_power = \"Off\""));
-        workspace.try_plan().await.failed().says("has ended and cannot change").says("a change of server_power would do nothing");
+        workspace.try_plan().await.failed().says("has ended and cannot change").says("changing server_power would \
+                                                                                      have no effect");
         fleet.configure(&workspace, &kept("reason = \"noted\""));
         workspace.apply().await.succeeded();
         let resets = fleet.resets("node1");
@@ -334,14 +335,14 @@ for_each_host! {
         let dependent = "resource \"terraform_data\" \"flash\" {\n  input = metal_server_maintenance.held.id\n}\n";
         let body = |more: &str| maintenance("node1", "second", &format!("wait_for = \"Enqueued\"\n  {more}")) + dependent;
         fleet.configure(&workspace, &body(condition));
-        workspace.plan().await.run.says("Dependents may run before a server is held").says("postcondition");
+        workspace.plan().await.run.says("Dependents can run before the server is locked").says("postcondition");
         workspace.apply().await.failed().says("node1 is not held yet.");
         assert!(workspace.resource("terraform_data.flash").await.is_none());
         assert_eq!(workspace.resource("metal_server_maintenance.held").await.unwrap()["state"], "Pending");
-        workspace.try_plan().await.failed().says("node1 is not held yet.").says("Dependents may run before");
+        workspace.try_plan().await.failed().says("node1 is not held yet.").says("Dependents can run before");
         holder.destroy().await.succeeded();
         workspace.apply().await.succeeded();
         assert!(workspace.resource("terraform_data.flash").await.is_some());
-        workspace.plan().await.is_empty().run.is_silent_about("Dependents may run");
+        workspace.plan().await.is_empty().run.is_silent_about("Dependents can run");
     }
 }

@@ -22,7 +22,7 @@ for_each_host! {
     async fn it_is_made_once_per_trigger_and_destroy_touches_nothing(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         fleet.configure(&workspace, &operation("ForceRestart", "reason = \"hangs\""));
-        workspace.try_plan().await.succeeded().says("node1 is restarted without asking its operating system");
+        workspace.try_plan().await.succeeded().says("node1 is restarted without an operating system shutdown");
         workspace.apply().await.succeeded();
         let made = workspace.resource(ADDRESS).await.unwrap();
         assert_eq!((&made["state"], &made["outcome"]), (&"Completed".into(), &"Proven".into()), "{made}");
@@ -52,13 +52,14 @@ for_one_host! {
         workspace.apply().await.succeeded();
         std::fs::remove_file(workspace.folder().join("terraform.tfstate")).unwrap();
         let plan = workspace.try_plan().await.succeeded();
-        plan.says("An operation was made before").says("tests/op made ForceRestart at").says("Nothing will be sent");
+        plan.says("An operation has already run").says("tests/op already ran ForceRestart at");
+        plan.says("Nothing will be sent");
         plan.is_silent_about("Queue:").is_silent_about("Takes over");
         workspace.apply().await.succeeded();
         assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
         // `-replace` runs the operation again.
         let again = ["apply", "-auto-approve", "-input=false", "-no-color", "-replace=metal_server_operation.now"];
-        workspace.run(&again).await.succeeded().is_silent_about("made before");
+        workspace.run(&again).await.succeeded().is_silent_about("has already run");
         assert_eq!(fleet.resets("node1").len(), 2);
     }
 }
@@ -187,16 +188,16 @@ for_each_host! {
         let workspace = Workspace::new(host);
         for (what, more, says) in [
             ("PowerCycle", "", "does not accept PowerCycle; it lists"),
-            ("Reboot", "", "Not a possible value"),
-            ("ForceRestart", "proof = \"boot\"", "shows no boot progress"),
+            ("Reboot", "", "Invalid value"),
+            ("ForceRestart", "proof = \"boot\"", "does not report boot progress"),
             ("Nmi", "proof = \"boot\"", "Not for this operation"),
-            ("ForceRestart", "when_off = \"panic\"", "Not a possible value"),
+            ("ForceRestart", "when_off = \"panic\"", "Invalid value"),
             (
                 "ForceRestart",
                 "maintenance_id = \"tests/m\"\n  window = { schedule = \"0 22 * * *\", duration = \"1h\" }",
                 "Not under a maintenance",
             ),
-            ("ForceRestart", "maintenance_id = \"m\"", "Not an id of a maintenance"),
+            ("ForceRestart", "maintenance_id = \"m\"", "Not a maintenance id"),
             ("ForceRestart", "policy = \"Enforced\"\n  escalate_after = \"1h\"", "Only with OwnerApproval"),
             ("ForceRestart", "window = { schedule = \"0 22 30 2 *\", duration = \"1h\" }", "never opens"),
         ] {
@@ -220,7 +221,7 @@ for_each_host! {
         fleet.configure(&asker, &operation("ForceRestart", "policy = \"OwnerApproval\""));
         let waiting = asker.start_apply();
         waiting.until_it_logs("waiting for approval by team-db", SOON).await;
-        owner.try_plan().await.succeeded().says("the server is restarted without asking");
+        owner.try_plan().await.succeeded().says("the server is restarted without an operating system shutdown");
         owner.metal(&["approve", "tests/op", "--owner", "team-db"]).await.succeeded();
         waiting.wait(SOON).await.succeeded();
         assert_eq!(fleet.resets("node1"), ["ForceRestart"]);

@@ -46,7 +46,7 @@ async fn a_resource_with_provisioners_becomes_a_maintenance() {
     blind.says("A moved resource is created as a maintenance").says("1 to add, 0 to change, 1 to destroy");
 
     let plan = workspace.plan().await;
-    plan.run.says("A moved resource is created as a maintenance").says("its provisioners do not run");
+    plan.run.says("A moved resource is created as a maintenance").says("does not run its provisioners");
     assert_eq!(plan.changes(), [("metal_server_maintenance.bios".to_owned(), vec!["create".to_owned()])]);
     assert_eq!(fleet.changes("node1"), [""; 0], "a plan changes nothing");
     workspace.apply().await.succeeded().says("1 added, 0 changed, 0 destroyed");
@@ -89,7 +89,7 @@ async fn a_null_resource_becomes_a_maintenance() {
     fleet.configure(&workspace, &(maintenance("node1", "m", "server_power = \"Off\"") + &from));
 
     let plan = workspace.plan().await;
-    plan.run.says("null_resource: nothing of it is kept").says("its provisioners do not run");
+    plan.run.says("null_resource: the move keeps none of its data").says("does not run its provisioners");
     assert_eq!(plan.changes(), [("metal_server_maintenance.held".to_owned(), vec!["create".to_owned()])]);
     workspace.apply_saved(&plan).await.succeeded().says("1 added, 0 changed, 0 destroyed");
     assert_eq!(workspace.resource("null_resource.bios").await, None);

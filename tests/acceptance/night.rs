@@ -103,7 +103,10 @@ async fn check_does_not_contradict_itself_about_a_store_that_does_not_exist_yet(
     fleet.configure(&workspace, "");
     fleet.command_line(&mut workspace);
     let check = workspace.metal(&["check"]).await.succeeded();
-    check.says("not there yet: the first apply makes it").is_silent_about("memory").is_silent_about("NOT usable");
+    check
+        .says("does not exist yet: the first apply creates it")
+        .is_silent_about("memory")
+        .is_silent_about("NOT usable");
     workspace.write("file", "");
     workspace.set("METAL_COORDINATION_URL", format!("sqlite://{}/file/x.sqlite", workspace.folder().display()));
     let check = workspace.metal(&["check"]).await;

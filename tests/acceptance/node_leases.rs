@@ -86,7 +86,8 @@ for_one_host! {
         let held = maintenance("node1", "m", "server_power = \"Off\"");
         fleet.configure_with(&workspace, &place.minded("take = true"), &held);
         let plan = workspace.plan().await;
-        plan.run.says(&format!("Node: {}, held by \"node-maintenance\" since", place.node)).says("its Lease is taken meanwhile");
+        plan.run.says(&format!("Node: {}, held by \"node-maintenance\" since", place.node));
+        plan.run.says("its Lease is taken for the maintenance");
 
         let waiting = workspace.start_apply();
         waiting.until_it_logs("waiting for its Node", SOON).await;
@@ -255,7 +256,7 @@ for_one_host! {
         let held = maintenance("node1", "m", "");
         fleet.configure_with(&workspace, &place.minded(""), &held);
         let nowhere = "does not exist; and this process does not";
-        workspace.plan().await.run.says("whether it is held was not checked").says(nowhere);
+        workspace.plan().await.run.says("its holder was not checked").says(nowhere);
         workspace.apply().await.failed().says(nowhere);
 
         workspace.set("METAL_COORDINATION_URL", place.cluster.store(&place.namespace));
@@ -283,7 +284,7 @@ for_one_host! {
         workspace.set("METAL_COORDINATION_URL", Kubernetes::store_of(&place.namespace, &runner));
         fleet.configure_with(&workspace, &elsewhere.minded("take = true"), &held);
         let missing = "the verb \"get\" on \"leases.coordination.k8s.io\"";
-        workspace.plan().await.run.says("whether it is held was not checked").says(missing);
+        workspace.plan().await.run.says("its holder was not checked").says(missing);
         workspace.apply().await.failed().says(missing);
         workspace.metal(&["queue"]).await.succeeded().is_silent_about("tests/m");
 

@@ -24,7 +24,7 @@ for_each_host! {
         let copy = first.beside();
         fleet.configure(&copy, &off(""));
         let resets = fleet.resets("node1");
-        copy.try_plan().await.succeeded().says("Another state has tests/m").says("adopt = true");
+        copy.try_plan().await.succeeded().says("Another state has managed tests/m").says("adopt = true");
         let refused = copy.apply().await.failed();
         refused.says("Another state manages tests/m").says("import block").says("adopt = true");
         assert!(copy.resource(HELD).await.is_none());
@@ -52,7 +52,7 @@ for_each_host! {
                 second.apply().await.succeeded();
             } else {
                 fleet.configure(&second, &off("adopt = true"));
-                second.try_plan().await.succeeded().says("Takes over tests/m, the maintenance of").says("another state");
+                second.try_plan().await.succeeded().says("Takes over tests/m, requested by").says("another state");
                 second.apply().await.succeeded();
             }
             second.plan().await.is_empty();
@@ -97,7 +97,7 @@ for_each_host! {
         drop(run);
         assert!(workspace.resource(HELD).await.is_none());
         let plan = workspace.try_plan().await.succeeded();
-        plan.says("Takes over tests/m, the maintenance of").is_silent_about("Queue: free");
+        plan.says("Takes over tests/m, requested by").is_silent_about("Queue: free");
         workspace.apply().await.succeeded();
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown"]);
         workspace.plan().await.is_empty();

@@ -176,7 +176,7 @@ async fn two_aliases_with_two_stores_are_a_warning() {
         workspace.write("main.tf", &format!("{first_provider}\nprovider \"metal\"{second_provider}"));
         let plan = workspace.plan().await;
         if warned {
-            plan.run.says(SECOND_STORE).says("Another provider configuration of this run uses sqlite://");
+            plan.run.says(SECOND_STORE).says("Another provider configuration in this run uses sqlite://");
         } else {
             plan.run.is_silent_about("Another provider configuration");
         }

@@ -76,7 +76,7 @@ for_one_host! {
         ours.metal(&["complete", "tests/m", "--as-owner", "team-b", "--reason", "x"]).await.failed().says("acts for \"team-b\"");
         ours.plan().await.is_empty();
         let ends = ["complete", "tests/m", "--as-owner", "team-a", "--reason", "agreed with ada"];
-        ours.metal(&ends).await.succeeded().says("is as it was (On)");
+        ours.metal(&ends).await.succeeded().says("is in its prior state (On)");
         ours.metal(&["show", "tests/m"]).await.succeeded().says("as owner \"team-a\" (\"agreed with ada\")");
     }
 }

@@ -23,7 +23,7 @@ for_each_host! {
         .await;
         plan.run.says(RELEASED).says("node1: tests/od2 of team-a is overdue since");
         plan.run.says("no process is attached. Apply restores it first (power Off -> On), then locks the server.");
-        plan.run.says("Queue: free once tests/od2 is released").is_silent_about("Other maintenance is ahead");
+        plan.run.says("Queue: free once tests/od2, which is overdue, is released").is_silent_about("Other maintenance is ahead");
         second.apply_saved(&plan).await.succeeded();
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
         second.destroy().await.succeeded();
@@ -76,7 +76,8 @@ for_each_host! {
         // An operation without maintenance_id and a lasting maintenance.
         fleet.configure(&workspace, &(first.clone() + &operation("node1", "policy = \"Enforced\"\n  depends_on = [metal_server_maintenance.held]")));
         let run = workspace.try_plan().await.failed();
-        run.says("node1 is held in this configuration").says("Set maintenance_id to the id of that metal_server_maintenance");
+        run.says("node1 is held in this configuration").says("Set maintenance_id to that metal_server_maintenance's \
+                                                              id");
         assert!(fleet.changes("node1").is_empty());
 
         // Possible: another server, a queue position, an earlier operation, and an operation under

@@ -103,7 +103,7 @@ for_one_host! {
         // The killed run is ahead until its lease ends after 30 s.
         waiting.wait(SOON * 2).await.succeeded();
         let back = second.start_apply();
-        back.until_it_logs("adopted the record of an earlier run", SOON).await;
+        back.until_it_logs("adopted an earlier run's record", SOON).await;
         third.destroy().await.succeeded();
         back.wait(SOON).await.succeeded();
         second.destroy().await.succeeded();

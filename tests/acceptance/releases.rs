@@ -64,7 +64,7 @@ for_one_host! {
         again.apply().await.succeeded();
         release(&workspace, &[]).await;
         again.apply().await.failed().says("A released name is refused for node1");
-        workspace.metal(&["release", "--allow", "tests/m"]).await.succeeded().says("tests/m may ask again");
+        workspace.metal(&["release", "--allow", "tests/m"]).await.succeeded().says("tests/m is allowed again");
         workspace.metal(&["release", "--allow", "tests/m"]).await.failed().says("tests/m is not refused");
         again.apply().await.succeeded();
         again.destroy().await.succeeded();
@@ -107,7 +107,7 @@ for_one_host! {
         fleet.configure(&other, &format!("{asks}{data}"));
         other.try_plan().await.succeeded().says("Block: until").says("(\"node needed\")");
         let refused = other.apply().await.failed();
-        refused.says("node1 was not available in time").says("waiting for the end of the block until");
+        refused.says("node1 was not available in time").says("blocked until");
         fleet.configure(&other, data);
         other.apply().await.succeeded();
         let server = other.resource("data.metal_server.node").await.unwrap();
@@ -115,17 +115,17 @@ for_one_host! {
         let queue = other.resource("data.metal_maintenance_queue.all").await.unwrap();
         assert_eq!((&queue["entries"][0]["state"], &queue["entries"][0]["id"]), (&"Blocked".into(), &"tests/m".into()), "{queue}");
         let queue = workspace.metal(&["queue"]).await.succeeded();
-        queue.says("Blocked").says("waits for: the end of the block");
+        queue.says("Blocked").says("waits for: the block to end");
         workspace.metal(&["show", "tests/m"]).await.succeeded().says("block").says("node needed");
         let resets = fleet.resets("node1");
         // Even a higher priority does not end the block.
         fleet.configure(&other, &maintenance("node1", "urgent", "priority = 100\n  timeouts = { create = \"2s\" }"));
-        other.apply().await.failed().says("waiting for the end of the block");
+        other.apply().await.failed().says("blocked until");
         assert_eq!(fleet.resets("node1"), resets);
         // A waiter acquires the lock when the block ends.
         fleet.configure(&other, &maintenance("node1", "urgent", "priority = 100"));
         let waiting = other.start_apply();
-        waiting.until_it_logs("waiting for the end of the block", SOON).await;
+        waiting.until_it_logs("blocked until", SOON).await;
         workspace.metal(&["release", "--allow", "tests/m"]).await.succeeded().says("The block of node1 has ended");
         waiting.wait(SOON).await.succeeded();
         other.destroy().await.succeeded();

@@ -50,7 +50,7 @@ for_one_host! {
         file.restore();
 
         workspace.try_plan().await.failed().says(WENT_BACK).says("store restored --reason");
-        workspace.destroy().await.failed().says(WENT_BACK).says("the store has no record of it");
+        workspace.destroy().await.failed().says(WENT_BACK).says("the store does not contain it");
         workspace.metal(&["store", "restored", "--reason", "disk 3 failed"]).await.succeeded().says("No maintenance");
         // The plan repeats the error, because the lost commits stay lost.
         workspace.try_plan().await.failed().says(WENT_BACK);
@@ -73,7 +73,8 @@ for_one_host! {
         file.restore();
 
         // The record exists with an older generation.
-        workspace.try_plan().await.failed().says(WENT_BACK).says("the state saw generation 2 of tests/m, the store has 1");
+        let plan = workspace.try_plan().await.failed();
+        plan.says(WENT_BACK).says("the state recorded generation 2 of tests/m, but the store has 1");
         workspace.destroy().await.failed().says(WENT_BACK);
         workspace.metal(&["store", "restored", "--reason", " "]).await.failed().says("--reason must not be empty");
         workspace

@@ -72,7 +72,7 @@ async fn is_replaced(workspace: &Workspace, why: &str, add_dependent: impl FnOnc
 async fn is_kept(workspace: &Workspace, why: &str) {
     let plan = workspace.plan().await;
     assert_eq!(plan.changes(), [(HELD.to_owned(), vec!["update".to_owned()])], "{}", plan.run.output);
-    plan.run.says(why).says("locks nothing");
+    plan.run.says(why).says("does not lock a server");
     workspace.apply().await.succeeded();
     let state = workspace.resource(HELD).await.expect("it stays in the state");
     assert_eq!(state["state"], "Completed");
@@ -138,7 +138,7 @@ for_one_host! {
         workspace.apply().await.succeeded();
         ironic.maintenance("n1", None).await;
         let dependent = || ironic::configure(&ironic, &workspace, &(held.clone() + DEPENDENT));
-        is_replaced(&workspace, "the external request is gone", dependent, Next::Locked).await;
+        is_replaced(&workspace, "the external request does not exist any more", dependent, Next::Locked).await;
         assert_eq!(ironic.node("n1").await["maintenance"], json!(false));
     }
 }

@@ -61,11 +61,11 @@ async fn a_database_that_may_lose_changes_is_said_in_the_plan() {
     let (fleet, warned) = (Fleet::new(1).await, machine(Host::OpenTofu, &url));
     fleet.configure(&warned, &maintenance("node1", "m", ""));
     let plan = warned.plan().await;
-    plan.run.says("The coordination store may lose changes").says("synchronous_commit is off");
+    plan.run.says("The coordination store can lose changes").says("synchronous_commit is off");
     let accepted = machine(Host::OpenTofu, &format!("{url}?accept_lost_commits=yes"));
     fleet.configure(&accepted, &maintenance("node1", "m", ""));
     let plan = accepted.plan().await;
-    assert!(!plan.run.output.contains("may lose changes"), "{}", plan.run.output);
+    assert!(!plan.run.output.contains("can lose changes"), "{}", plan.run.output);
 }
 
 /// A holder without its store changes nothing, and continues after the outage.
@@ -203,7 +203,7 @@ async fn a_store_is_moved_while_nobody_holds_a_server() {
     workspace.destroy().await.succeeded();
     workspace.write("nonsense.json", "{}");
     let file = workspace.folder().join("nonsense.json").display().to_string();
-    workspace.metal(&["store", "import", &file]).await.failed().says("it is not an export of a store");
+    workspace.metal(&["store", "import", &file]).await.failed().says("it is not a store export");
 }
 
 /// Plans need only read access.

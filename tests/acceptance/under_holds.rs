@@ -106,7 +106,7 @@ for_each_host! {
         for (firmware, arguments) in [("1", &again[..4]), ("2", &again[..4]), ("2", &again[..])] {
             fleet.configure(&workspace, &body(firmware));
             let run = workspace.run(arguments).await.succeeded();
-            run.says("It happens under").is_silent_about("A maintenance of the same owner holds the server");
+            run.says("It happens under").is_silent_about("Server is held by the same owner");
         }
         workspace.destroy().await.succeeded();
         assert_eq!(fleet.resets("node1").len(), 3);

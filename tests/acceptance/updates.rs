@@ -234,7 +234,9 @@ for_each_host! {
         fleet.configure(&workspace, &body("warn"));
         workspace.apply().await.succeeded();
         fleet.simulator.set_power("node1", PowerState::Off).unwrap();
-        workspace.plan().await.is_empty().run.says("Power state differs from server_power").says("It is not corrected");
+        let plan = workspace.plan().await;
+        plan.is_empty();
+        plan.run.says("Power state differs from server_power").says("The plan does not correct it");
         fleet.configure(&workspace, &body("restore"));
         let plan = workspace.plan().await;
         assert_eq!(plan.change(HELD)["actions"], serde_json::json!(["update"]));

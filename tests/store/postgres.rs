@@ -190,7 +190,11 @@ async fn what_is_out_of_order_is_found() {
         "UPDATE metal.maintenances SET revision = 99; UPDATE metal.locks SET generation = 0, last_ticket = 0",
     );
     let wrong = store.contents().await.unwrap().violations().join("\n");
-    for part in ["was written after k", "has generation 1, but k gave out 0", "has number 1, but k gave out 0"] {
+    for part in [
+        "was written after k",
+        "has generation 1, but the last generation of k is 0",
+        "has number 1, but the last number of k is 0",
+    ] {
         assert!(wrong.contains(part), "{wrong}");
     }
 }

@@ -62,12 +62,14 @@ pub fn abilities(has: &Capabilities, drives: &[MediaSlot], privileges: Option<&[
             let mut lacks: Vec<String> = missing_capabilities(&spec, has).into_iter().map(|(_, text)| text).collect();
             if kind == "power off" && !has.can(ResetType::On) {
                 lacks.push(
-                    "The machine does not accept the reset type On, so that it could not be restored.".to_owned(),
+                    "The machine does not accept the reset type On, so a release could not restore it.".to_owned(),
                 );
             }
             lacks.extend(spec.boot.as_ref().and_then(|boot| missing_drive(boot, has, drives)).map(|(_, text)| text));
             if kind != "hold" && !may {
-                lacks.push(format!("The account may not change it: its role has no privilege {TO_CHANGE_SYSTEMS}."));
+                lacks.push(format!(
+                    "The account is not allowed to change it: its role lacks the privilege {TO_CHANGE_SYSTEMS}."
+                ));
             }
             Ability { kind, attributes, needs, lacks }
         })

@@ -297,7 +297,7 @@ mod tests {
             for change in [LockChange::TakeOver { uid: &uid, state, owner, by }, amend] {
                 let before = lock.clone();
                 assert_eq!(applied(&mut lock, &change).is_ok(), allowed, "{owner:?} {change:?}");
-                assert_eq!(lock == before, !allowed, "what is refused changes nothing");
+                assert_eq!(lock == before, !allowed, "a refused change changed the lock");
             }
         }
     }

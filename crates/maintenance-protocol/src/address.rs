@@ -230,7 +230,7 @@ mod tests {
         assert!(same(&again, &seal(SIGNED, None)) && !same(&again, SIGNED));
         let other = SIGNED.replace("versionId=7", "versionId=8");
         assert_ne!(seal(&other, None), seal(SIGNED, None));
-        assert_eq!(seal(&other, Some("00")), seal(SIGNED, Some("00")), "the content says which image it is");
+        assert_eq!(seal(&other, Some("00")), seal(SIGNED, Some("00")), "the digest identifies the image");
         assert!(same(&other, &seal(SIGNED, Some("00"))));
         let azure = "https://a.example/i.iso?sv=1&se=2026&sr=b&sig=x";
         assert_eq!(seal(&azure.replace("2026", "2027").replace("sig=x", "sig=y"), None), seal(azure, None));

@@ -146,7 +146,7 @@ impl fmt::Display for Missing {
                     match answer {
                         Some(ApprovalState::Void) => write!(f, " (the request changed after the approval)")?,
                         Some(ApprovalState::Expired(at)) => write!(f, " (an approval expired {})", shown_time(at))?,
-                        Some(ApprovalState::Used) => write!(f, " (the approval there is was for an earlier run)")?,
+                        Some(ApprovalState::Used) => write!(f, " (the existing approval was for an earlier run)")?,
                         _ => {}
                     }
                 }

@@ -36,7 +36,7 @@ impl StartBlocker {
     #[must_use]
     pub fn brief(&self) -> String {
         match self {
-            Self::Block(block) => format!("the end of the block, {}", shown_time(block.until)),
+            Self::Block(block) => format!("the block to end, {}", shown_time(block.until)),
             Self::Approval(missing) => missing.brief(),
             Self::Gate(said) => said.clone().unwrap_or_else(|| "the external system".to_owned()),
             Self::Node(node, by) => format!("Node {node}, held by {by}"),
@@ -49,13 +49,13 @@ impl StartBlocker {
 impl fmt::Display for StartBlocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Block(block) => write!(f, "waiting for the end of the block {block}"),
+            Self::Block(block) => write!(f, "blocked {block}"),
             Self::Approval(missing) => missing.fmt(f),
             Self::Gate(Some(said)) => write!(f, "waiting for {said}"),
             Self::Gate(None) => write!(f, "waiting for the external system"),
-            Self::Node(node, by) => write!(f, "waiting for its Node {node}, which is held by {by}"),
+            Self::Node(node, by) => write!(f, "waiting for its Node {node}, held by {by}"),
             Self::Window { opens: Some((shown, _)), closing } => {
-                let why = if *closing { ": too little of this opening is left" } else { "" };
+                let why = if *closing { ": this opening ends too soon" } else { "" };
                 write!(f, "waiting for its window, opens {shown}{why}")
             }
             Self::Window { opens: None, .. } => {

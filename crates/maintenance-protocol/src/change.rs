@@ -278,13 +278,13 @@ impl RecordChange {
         Some(match self {
             Self::Admit(_) => "lock acquired".to_owned(),
             Self::Withdraw => "left the queue".to_owned(),
-            Self::Prepared if kind == MaintenanceKind::Operation => "made".to_owned(),
+            Self::Prepared if kind == MaintenanceKind::Operation => "performed".to_owned(),
             Self::Prepared => "in maintenance".to_owned(),
             Self::BeginRelease(ending) => format!("releasing the server ({ending})"),
-            Self::HandOver(_, ending) => format!("handing the server over as it is ({ending})"),
+            Self::HandOver(_, ending) => format!("handing the server over unchanged ({ending})"),
             Self::Stuck(cause) => format!("releasing failed: {cause}"),
-            Self::Finish(over) => format!("over ({})", over.name()),
-            Self::BeginUpdate => "checked; the server is brought to the changed configuration".to_owned(),
+            Self::Finish(over) => format!("ended ({})", over.name()),
+            Self::BeginUpdate => "checked; the changed configuration is applied to the server".to_owned(),
             Self::RefuseUpdate(cause) => format!("the change is refused: {cause}"),
             Self::Undo(cause) => format!("the change failed and is undone: {cause}"),
             Self::Undone(_) => "the change is undone; in maintenance".to_owned(),
@@ -293,12 +293,12 @@ impl RecordChange {
             Self::GateLost(_, why) => format!("the external system revoked the server: {why}"),
             Self::Gate { granted: true, by, .. } => format!("granted by {by}"),
             Self::PowerAfter(_, Some(PowerAfter::Wanted(power))) => {
-                format!("the power to restore is {power}, as the external system says by now")
+                format!("the power to restore is {power} now, as the external system requests")
             }
             Self::PowerAfter(_, Some(PowerAfter::EndsOff)) => {
                 "the power is not restored: the external system switches the server off after the release".to_owned()
             }
-            Self::PowerAfter(_, None) => "the power to restore is the recorded one again".to_owned(),
+            Self::PowerAfter(_, None) => "the power to restore is the recorded power again".to_owned(),
             Self::Progress(_)
             | Self::NoteWait(_)
             | Self::AllowActions

@@ -188,7 +188,7 @@ fn undoing(at: &DecisionInput<'_>, record: &Maintenance, update: &Update, progre
     let stops = |why: String| Decision::Change(RecordChange::StopUndoing(why));
     // Only this process's attempt stopped; every new attempt starts without `stuck`.
     if let Some(why) = stuck {
-        let cause = cause.unwrap_or_else(|| "the previous configuration is wanted again".to_owned());
+        let cause = cause.unwrap_or_else(|| "the previous configuration is requested again".to_owned());
         return Decision::Finished(Finish::NotUpdated { cause, undone: Undone::Failed(why) });
     }
     let Some(step) = progress.step() else {

@@ -73,8 +73,8 @@ fn other_holder(wish: &DrainWish, view: &DrainView, began: Timestamp, now: Times
     }
     let taken = wish.timeout.as_secs();
     Some(Verdict::Fail(format!(
-        "Node {node} stayed cordoned for {other} for {taken} s. If that one has ended, run tidy --nodes with its store, or uncordon the \
-         Node and remove its annotations terraform-provider-metal/*"
+        "Node {node} stayed cordoned for {other} for {taken} s. If that maintenance has ended, run tidy --nodes with \
+         its store, or uncordon the Node and remove its annotations terraform-provider-metal/*"
     )))
 }
 
@@ -91,7 +91,7 @@ pub(super) fn drain(
     let Some(view) = &facts.drain else { return Verdict::Look(Need::Drain) };
     let node = &wish.node;
     if !view.exists {
-        return Verdict::Fail(format!("the cluster has no Node {node}, which kubernetes_node names"));
+        return Verdict::Fail(format!("the cluster does not contain Node {node}, which kubernetes_node names"));
     }
     if !view.refused.is_empty() {
         return Verdict::Fail(format!("Node {node} cannot be drained: {}", some(&view.refused)));
@@ -120,7 +120,7 @@ pub(super) fn drain(
     let last = progress.attempts.iter().rev().find(|attempt| attempt.action == Action::EvictPods);
     let wait = |from: Timestamp| {
         let given_up = shown_time(until);
-        let why = format!("Node {node} is being drained (timeout at {given_up}); left are {}", some(&view.left));
+        let why = format!("Node {node} is being drained (timeout at {given_up}); remaining: {}", some(&view.left));
         Verdict::Wait { why, until: Some(after(from, PAUSE).min(until)) }
     };
     match last {
@@ -166,13 +166,15 @@ pub(super) fn may_send(record: &Maintenance, action: &Action, facts: &Facts) -> 
     let node = &drained.node;
     if let Some(cluster) = drained.elsewhere(view) {
         return Verdict::Fail(format!(
-            "Node {node} was drained in another cluster (kube-system {cluster}) than the one that this configuration reaches"
+            "Node {node} was drained in another cluster (kube-system {cluster}), which this configuration does not \
+             reach"
         ));
     }
     match drained.in_use(view) {
         None => Verdict::Done,
         Some(why) => Verdict::Fail(format!(
-            "{why}. {} does not stop the server: run it again once the Node is cordoned and no other maintenance has it",
+            "{why}. {} does not stop the server: run it again when the Node is cordoned and no other maintenance \
+             uses it",
             record.id
         )),
     }
@@ -234,7 +236,8 @@ pub(super) fn uncordon(
     let node = &drained.node;
     if let Some(cluster) = drained.elsewhere(view) {
         return Verdict::Fail(format!(
-            "Node {node} is cordoned in another cluster (kube-system {cluster}) than the one that this configuration reaches"
+            "Node {node} is cordoned in another cluster (kube-system {cluster}), which this configuration does not \
+             reach"
         ));
     }
     if !view.exists || !view.ours {

@@ -52,9 +52,7 @@ impl ServerLock {
         }
         // Existing records are adopted regardless of their gate order.
         if !gate::is_in_order(&request.gates) {
-            return Err(Refusal::WrongPhase(
-                "a gate that is asked before the lock is taken is behind one that is entered under it",
-            ));
+            return Err(Refusal::WrongPhase("a gate for the queue follows a gate that is entered under the lock"));
         }
         self.last_ticket = self.last_ticket.checked_add(1).ok_or(Refusal::NoNumberLeft("ticket number"))?;
         self.accept_name(&request.id, now);

@@ -49,7 +49,7 @@ pub fn taken_away(standing: &ExternalState) -> Option<String> {
         | ExternalState::Returning(why)
         | ExternalState::Leftovers(why) => Some(format!("it is out of maintenance again ({why})")),
         ExternalState::Taken(why) => Some(format!("it is in use for another purpose ({why})")),
-        ExternalState::Absent => Some("the external request is gone".to_owned()),
+        ExternalState::Absent => Some("the external request does not exist any more".to_owned()),
     }
 }
 

@@ -207,9 +207,9 @@ pub(super) fn may_send(at: &DecisionInput<'_>, record: &Maintenance) -> Verdict 
         return Verdict::Done;
     };
     let fail = |why: String| {
-        Verdict::Fail(format!("{why}. Nothing more is sent to it under {0}. Release {0} first", holder.id))
+        Verdict::Fail(format!("{why}. The provider sends it no more requests under {0}. Release {0} first", holder.id))
     };
-    let again = "Workloads may run on the server again";
+    let again = "Workloads can run on the server again";
     let outer = holder.gates.iter().enumerate().take(outer_gates(holder, record));
     for (place, gate) in outer.filter(|(_, gate)| gate.entered && !gate.left && gate.system.loss == Loss::Restore) {
         let lost = match (&gate.lost, at.facts.gates.get(&place)) {
@@ -270,7 +270,9 @@ pub(super) fn enter(
                     let forced = Action::Reset(ResetType::ForceOff);
                     pursue(forced, &progress.attempts, limits.power_change, limits, now)
                 }
-                Some(_) => Verdict::Fail(format!("it was not entered in time ({why}), and it cannot be forced off")),
+                Some(_) => {
+                    Verdict::Fail(format!("it was not entered in time ({why}), and a forced power-off is not possible"))
+                }
             }
         }
         ExternalState::Absent | ExternalState::Leftovers(_) => {
@@ -324,7 +326,7 @@ fn awaits_node(record: &Maintenance, progress: &Progress, view: &GateView, now: 
     let (node, request, until) = (&awaited.node, &awaited.request, after(progress.since, awaited.timeout));
     if now >= until {
         let seconds = awaited.timeout.as_secs();
-        return Some(Verdict::Fail(format!("{node} was not Ready again within {seconds} s, so that {request} stays")));
+        return Some(Verdict::Fail(format!("{node} was not Ready again within {seconds} s, so {request} stays")));
     }
     let (given_up, again) = (shown_time(until), after(now, drain::PAUSE).min(until));
     let what = if awaited.ready { format!("the kubelet of {node} to report") } else { format!("{node} to be Ready") };
@@ -360,7 +362,7 @@ fn ready_of(gates: &[GateRecord], spec: &Spec, facts: &Facts) -> Option<Verdict>
         Some(BootReadiness::Ready) => None,
         Some(BootReadiness::Error(message)) => Some(Verdict::Fail(message.clone())),
         Some(BootReadiness::Pending(progress)) => Some(Verdict::Wait { why: progress.clone(), until: None }),
-        None => Some(Verdict::Wait { why: "the boot configuration is not there yet".to_owned(), until: None }),
+        None => Some(Verdict::Wait { why: "the boot configuration does not exist yet".to_owned(), until: None }),
     }
 }
 

@@ -90,7 +90,7 @@ pub struct Identified {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// It does not report a UUID, and its other identifiers do not lead to a lock.
-    #[error("the server reports no system UUID that tells servers apart, and {why}")]
+    #[error("the server does not report a unique system UUID, and {why}")]
     NoUuid {
         /// The reason why the other identifiers do not help.
         why: NoUuid,
@@ -128,7 +128,7 @@ impl fmt::Display for NoUuid {
                 let aliases: Vec<String> = aliases.iter().map(ToString::to_string).collect();
                 write!(f, "no lock is known for {}", aliases.join(" or "))
             }
-            Self::OtherSerial { serial, key } => write!(f, "the lock of its address ({key}) does not know {serial}"),
+            Self::OtherSerial { serial, key } => write!(f, "its address's lock ({key}) does not contain {serial}"),
         }
     }
 }

@@ -22,13 +22,13 @@ pub fn violations(locks: &[ServerLock], history: &[Maintenance]) -> Vec<String> 
                 wrong.push(format!("{} is active twice: for {other} and for {}", record.id, lock.key));
             }
             if !uids.insert(&record.uid) {
-                wrong.push(format!("the incarnation {} is there twice", record.uid));
+                wrong.push(format!("the incarnation {} exists twice", record.uid));
             }
         }
     }
     for record in history {
         if !uids.insert(&record.uid) {
-            wrong.push(format!("the incarnation {} is there twice", record.uid));
+            wrong.push(format!("the incarnation {} exists twice", record.uid));
         }
         if !record.phase.is_over() {
             wrong.push(format!("{} ({}) is history, but {}", record.id, record.uid, record.phase.name()));
@@ -51,7 +51,7 @@ pub fn alias_violations(locks: &[ServerLock], bindings: &[(String, LockKey)]) ->
     for (name, _) in bindings {
         let alias = Alias::of_stored(name);
         if alias.is_hardware() && Alias::read(&alias.to_string()).as_ref() != Some(&alias) {
-            wrong.push(format!("{alias} is not in its canonical form, so that it may be known twice"));
+            wrong.push(format!("{alias} is not in its canonical form, so two locks can contain it"));
         }
     }
     for lock in locks {
@@ -67,7 +67,7 @@ pub fn alias_violations(locks: &[ServerLock], bindings: &[(String, LockKey)]) ->
 fn of_lock(lock: &ServerLock, wrong: &mut Vec<String>) {
     for (what, number) in [("generation", lock.generation), ("ticket number", lock.last_ticket)] {
         if number > LARGEST {
-            wrong.push(format!("the {what} of {} is {number}, which leaves no room to grow", lock.key));
+            wrong.push(format!("the {what} of {} is {number}, which cannot grow any more", lock.key));
         }
     }
     let key = &lock.key;
@@ -84,14 +84,14 @@ fn of_lock(lock: &ServerLock, wrong: &mut Vec<String>) {
                     wrong.push(format!("{key} is held by {}, which has not started", holder.id));
                 }
                 if holder.spec.parent.is_some() {
-                    wrong.push(format!("{key} is held by {}, which acts under another hold", holder.id));
+                    wrong.push(format!("{key} is held by {}, which acts under another lock", holder.id));
                 }
             }
         }
         if let Some(acting) = &slot.acting
             && lock.get(acting).is_none_or(|record| record.spec.parent.as_ref() != Some(&slot.uid))
         {
-            wrong.push(format!("under the hold on {key} acts {acting}, which does not belong to it"));
+            wrong.push(format!("under the lock {key} acts {acting}, which does not belong to it"));
         }
     }
     let mut tickets = HashMap::new();
@@ -116,17 +116,20 @@ fn of_record(lock: &ServerLock, record: &Maintenance, wrong: &mut Vec<String>) {
     }
     if record.generation > lock.generation {
         let (theirs, last) = (record.generation, lock.generation);
-        wrong.push(format!("{} has generation {theirs}, but {key} gave out {last} only", record.id));
+        wrong.push(format!("{} has generation {theirs}, but the last generation of {key} is {last}", record.id));
     }
     if record.ticket_number == 0 || record.ticket_number > lock.last_ticket {
         let (theirs, last) = (record.ticket_number, lock.last_ticket);
-        wrong.push(format!("{} has number {theirs}, but {key} gave out {last} only", record.id));
+        wrong.push(format!("{} has number {theirs}, but the last number of {key} is {last}", record.id));
     }
     if let Some(attachment) = &record.attachment
         && attachment.generation != record.generation
     {
         let (theirs, current) = (attachment.generation, record.generation);
-        wrong.push(format!("a process works on {} with generation {theirs}, but {current} is in force", record.id));
+        wrong.push(format!(
+            "a process works on {} with generation {theirs}, but the current generation is {current}",
+            record.id
+        ));
     }
     let acts = matches!(record.phase, Phase::Preparing(_) | Phase::Releasing { .. })
         || (record.keeps_server() && matches!(record.phase, Phase::InMaintenance { .. }));

@@ -31,7 +31,7 @@ pub const TRIGGER: usize = 1024;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     /// A text is too long.
-    #[error("is {length} characters long; at most {most} are possible")]
+    #[error("is {length} characters long; at most {most} are allowed")]
     Length {
         /// The text's length in characters.
         length: usize,
@@ -39,7 +39,7 @@ pub enum LimitError {
         most: usize,
     },
     /// A map has too many entries.
-    #[error("has {count} entries; at most {most} are possible")]
+    #[error("has {count} entries; at most {most} are allowed")]
     Count {
         /// Number of entries.
         count: usize,
@@ -47,7 +47,7 @@ pub enum LimitError {
         most: usize,
     },
     /// A priority is out of range.
-    #[error("is {0}; {least} to {most} are possible", least = PRIORITY.start(), most = PRIORITY.end())]
+    #[error("is {0}; {least} to {most} are allowed", least = PRIORITY.start(), most = PRIORITY.end())]
     Priority(i64),
 }
 
@@ -166,7 +166,7 @@ mod tests {
     fn a_length_is_counted_in_characters() {
         assert_eq!(check_length(&"ä".repeat(10), 10), Ok(()));
         let error = check_length(&"ä".repeat(11), 10).unwrap_err();
-        assert_eq!(error.to_string(), "is 11 characters long; at most 10 are possible");
+        assert_eq!(error.to_string(), "is 11 characters long; at most 10 are allowed");
     }
 
     #[test]

@@ -92,8 +92,8 @@ pub(super) fn held_unknown(boot: &BootSpec, has: &Capabilities, media: &[MediaSl
 
 fn unknown_medium(slot: &MediaSlot) -> String {
     format!(
-        "the virtual drive {} holds a medium whose address the machine does not report, so that it could not be \
-         restored; eject it first",
+        "virtual drive {} contains a medium without a reported address, so a release could not restore it; eject it \
+         first",
         slot.slot
     )
 }
@@ -107,15 +107,16 @@ pub fn missing_drive(boot: &BootSpec, has: &Capabilities, media: &[MediaSlot]) -
     let image = boot.image.as_deref().unwrap_or_default();
     let names = || media.iter().map(name).collect::<Vec<_>>().join(", ");
     if media.is_empty() {
-        return Some(("method", "The machine has no virtual media that can be used.".to_owned()));
+        return Some(("method", "The machine does not have usable virtual media.".to_owned()));
     }
     match (choose_slot(media, image, has.media_slot.as_deref()), &has.media_slot) {
         (Some(_), _) => None,
-        (None, Some(wanted)) => {
-            Some(("method", format!("The machine has no virtual drive {wanted} (media_slot); it lists {}.", names())))
-        }
+        (None, Some(wanted)) => Some((
+            "method",
+            format!("The machine does not list the virtual drive {wanted} (media_slot); it lists {}.", names()),
+        )),
         (None, None) => {
-            Some(("method", format!("The machine has no virtual drive for this image; it lists {}.", names())))
+            Some(("method", format!("The machine does not have a virtual drive for this image; it lists {}.", names())))
         }
     }
 }
@@ -139,7 +140,7 @@ pub fn missing_target(boot: &BootSpec, has: &Capabilities) -> Option<(&'static s
     }
     let known = |targets: &[&str]| has.boot_targets.iter().any(|listed| targets.contains(&listed.as_str()));
     (!known(&OPTICAL) && !known(&STICK) && !menu_may_tell(boot, has))
-        .then(|| ("method", format!("The machine has no boot target for a virtual drive; it lists {listed}.")))
+        .then(|| ("method", format!("The machine does not have a boot target for a virtual drive; it lists {listed}.")))
 }
 
 /// Returns true if a boot menu entry's name matches a virtual drive of this kind.
@@ -235,7 +236,7 @@ pub(super) fn proof(progress: &Progress, machine: &MachineView, limits: &Limits,
     }
     let until = after(progress.since, limits.boot_progress);
     if now < until {
-        let why = "the firmware has not taken the boot override yet".to_owned();
+        let why = "the firmware has not applied the boot override yet".to_owned();
         return Verdict::Wait { why, until: Some(until) };
     }
     Verdict::Concluded(OperationOutcome::Unproven)
@@ -279,8 +280,8 @@ pub(super) fn insert(
     };
     let Some(slot) = slot else {
         return Verdict::Fail(match chosen.and_then(|name| refusal(name)) {
-            Some(message) => format!("no virtual drive takes this image; the last one refused: {message}"),
-            None => "the machine has no virtual drive for this image".to_owned(),
+            Some(message) => format!("no virtual drive accepts this image; the last drive answered: {message}"),
+            None => "the machine does not have a virtual drive for this image".to_owned(),
         });
     };
     let insert = Action::Insert { slot: slot.slot.clone(), image: image.clone(), write_protected: true };

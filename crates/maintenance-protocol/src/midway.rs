@@ -68,7 +68,7 @@ pub(super) fn outlast_calls(
     let last = open.iter().max_by_key(|effect| effect.until)?;
     Some(Decision::Wait {
         reason: format!(
-            "{}: {} was sent at {} and may still take effect until {}",
+            "{}: {} was sent at {} and can still take effect until {}",
             progress.text(),
             last.action,
             shown_time(last.at),

@@ -88,7 +88,8 @@ pub(super) fn give_back(
     if let Some(cluster) = record.node.elsewhere(seen) {
         let node = record.node.taken.as_ref().map(|lease| lease.node.as_str()).unwrap_or_default();
         return Verdict::Fail(format!(
-            "the Lease of Node {node} is in another cluster (kube-system {cluster}) than the one that this configuration reaches"
+            "the Lease of Node {node} is in another cluster (kube-system {cluster}), which this configuration does \
+             not reach"
         ));
     }
     match seen.view {

@@ -52,12 +52,12 @@ impl OperationSpec {
     pub fn effect(&self) -> String {
         match self.reset {
             ResetType::On => "is switched on.",
-            ResetType::ForceOff => "is switched off without asking its operating system.",
+            ResetType::ForceOff => "is switched off without an operating system shutdown.",
             ResetType::GracefulShutdown => "is shut down.",
             ResetType::GracefulRestart => "is restarted by its operating system.",
-            ResetType::ForceRestart => "is restarted without asking its operating system.",
-            ResetType::PowerCycle => "loses its power and is started again.",
-            ResetType::Nmi => "gets a non-maskable interrupt.",
+            ResetType::ForceRestart => "is restarted without an operating system shutdown.",
+            ResetType::PowerCycle => "is powered off and on again.",
+            ResetType::Nmi => "receives a non-maskable interrupt.",
         }
         .to_owned()
     }
@@ -76,7 +76,7 @@ pub fn judge(record: &Maintenance, progress: &Progress, facts: &Facts, limits: &
     }
 }
 
-#[allow(clippy::too_many_arguments, reason = "each is one fact of one decision")]
+#[allow(clippy::too_many_arguments, reason = "all arguments describe one decision")]
 fn begin(
     record: &Maintenance,
     operation: &OperationSpec,
@@ -121,7 +121,7 @@ fn begin(
             WhenOff::Skip => return Verdict::Concluded(OperationOutcome::Skipped),
             WhenOff::PowerOn => return Verdict::Act(Action::Reset(ResetType::On)),
             WhenOff::Error => {
-                return Verdict::Fail("the server is off, and when_off = \"error\" says that it must be on".to_owned());
+                return Verdict::Fail("the server is off, and when_off = \"error\" requires it to be on".to_owned());
             }
         }
     }
@@ -160,7 +160,7 @@ fn start(
     }
 }
 
-#[allow(clippy::too_many_arguments, reason = "each is one fact of one decision")]
+#[allow(clippy::too_many_arguments, reason = "all arguments describe one decision")]
 fn follow(
     operation: &OperationSpec,
     action: Action,

@@ -193,7 +193,7 @@ fn settles(power: PowerState, since: Timestamp, limits: &Limits) -> Option<Times
 /// Judges a power-on. It is proven if the server was off before (`edge`), or was already on and can
 /// stay on.
 #[must_use]
-#[allow(clippy::too_many_arguments, reason = "each is one fact of one decision")]
+#[allow(clippy::too_many_arguments, reason = "all arguments describe one decision")]
 pub fn switch_on(
     machine: &MachineView,
     capabilities: &Capabilities,
@@ -289,7 +289,7 @@ fn explain(verdict: Verdict, machine: &MachineView, attempts: &[Attempt]) -> Ver
         .take(attempts.len().saturating_sub(1))
         .map(|attempt| {
             let reply = match &attempt.reply {
-                Reply::Unknown => "had no reply".to_owned(),
+                Reply::Unknown => "received no reply".to_owned(),
                 Reply::Unclear { message } => format!("had an unknown outcome ({message})"),
                 Reply::Accepted => "was accepted".to_owned(),
                 Reply::Refused { message, .. } => format!("was refused ({message})"),
@@ -304,7 +304,7 @@ fn explain(verdict: Verdict, machine: &MachineView, attempts: &[Attempt]) -> Ver
 
 /// Judges a change to `target` power with an unchanged boot configuration.
 #[must_use]
-#[allow(clippy::too_many_arguments, reason = "each is one fact of one decision")]
+#[allow(clippy::too_many_arguments, reason = "all arguments describe one decision")]
 pub fn bring_to(
     target: PowerTarget,
     machine: &MachineView,

@@ -269,7 +269,7 @@ fn not_a_live_iso(boot: &BootSpec) -> Option<(&'static str, &'static str)> {
     if boot.ignition.is_some() {
         return Some((
             "ignition",
-            "The server's external system hands over no ignition file here: build it into the image.",
+            "The server's external system does not pass on ignition files here: build the file into the image.",
         ));
     }
     let url = url::Url::parse(boot.image.as_deref().unwrap_or_default()).ok();
@@ -295,8 +295,9 @@ pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static st
         missing.push(("operation", format!("{who} does not accept {}; it lists {accepted}.", operation.reset)));
     }
     if has.power_not_followed && matches!(spec.complete_when, Some(CompleteWhen::PowerState(_))) {
-        let why = "The power of the server is not followed while it is in maintenance, so that a shutdown would not be seen. \
-                   Use complete_when = { url = ... }, or end the maintenance by destroy.";
+        let why = "The external system does not update the server's power during a maintenance, so the provider \
+                   could not detect a shutdown. Use complete_when = { url = ... }, or end the maintenance by \
+                   destroy.";
         missing.push(("complete_when", why.to_owned()));
     }
     let off = spec.server_power == Some(PowerTarget::Off) || (spec.boot.is_some() && spec.server_power.is_some());
@@ -315,7 +316,7 @@ pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static st
     let target = boot.method.target();
     if has.boot_targets.is_empty() {
         let instead = has.instead_of_boot.as_deref().map(|text| format!(" {text}")).unwrap_or_default();
-        missing.push(("boot", format!("The machine has no boot override.{instead}")));
+        missing.push(("boot", format!("The machine does not support a boot override.{instead}")));
     } else if boot.method == BootMethod::VirtualMedia {
         missing.extend(media::missing_target(boot, has));
     } else if !has.boot_targets.iter().any(|has| *has == target) {
@@ -324,7 +325,7 @@ pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static st
     }
     if boot.method == BootMethod::Http && !has.http_boot_uri {
         let why = format!(
-            "The machine lists no HttpBootUri, so it cannot be told what to boot. {}",
+            "The machine does not list HttpBootUri, so the provider cannot set the boot image. {}",
             instead_of_http(boot, has)
         );
         missing.push(("method", why));

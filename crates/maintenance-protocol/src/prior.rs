@@ -77,9 +77,12 @@ pub(super) fn record(
     };
     // A BMC that has just restarted reports few values at first.
     let until = after(progress.since, limits.busy);
-    let why = format!("it shows {what}, without which the server could not be restored");
+    let why = format!("it shows {what}, so the server could not be restored");
     if now < until {
-        return Verdict::Wait { why: format!("{why}; it is read until {}", shown_time(until)), until: Some(until) };
+        return Verdict::Wait {
+            why: format!("{why}; the provider reads it until {}", shown_time(until)),
+            until: Some(until),
+        };
     }
-    Verdict::Fail(format!("{why}. Without server_power and boot configuration it can be locked as it is"))
+    Verdict::Fail(format!("{why}. The server can be locked without server_power and boot configuration"))
 }

@@ -129,7 +129,7 @@ fn pursue_as(
     if again {
         return Verdict::Act(action);
     }
-    Verdict::Fail(format!("{action} was {what} and had no effect by {}", shown_time(until)))
+    Verdict::Fail(format!("{action} was {what}, but did not take effect by {}", shown_time(until)))
 }
 
 /// Describes a call that possibly reached the machine.
@@ -146,7 +146,7 @@ fn describe(last: &Attempt, sent: usize) -> String {
 
 /// Decides about a call whose last attempt the machine rejected. `awaited` is the time limit for
 /// the effect of earlier attempts.
-#[allow(clippy::too_many_arguments, reason = "each is one fact of one decision")]
+#[allow(clippy::too_many_arguments, reason = "all arguments describe one decision")]
 fn refused(
     action: &Action,
     message: &str,

@@ -58,7 +58,7 @@ impl ServerLock {
         }
         match self.extension.effects.iter().map(|effect| effect.until).max() {
             Some(until) if until > now => {
-                let by = format!("a call whose effect may come until {until}");
+                let by = format!("a call that can take effect until {until}");
                 Err(Refusal::LockInUse { key: self.key.clone(), by })
             }
             _ => Ok(()),

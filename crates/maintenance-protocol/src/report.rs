@@ -129,7 +129,7 @@ pub const BLOCKED: &str = "Blocked";
 
 /// Returns a block's row.
 fn blocked(lock: &ServerLock, block: &Block) -> QueueRow {
-    let end = format!("the end of the block, {}", shown_time(block.until));
+    let end = format!("the block to end, {}", shown_time(block.until));
     QueueRow {
         server: block.server.clone(),
         lock_key: lock.key.clone(),
@@ -287,12 +287,12 @@ fn line(
 fn hand_over(lock: &ServerLock, record: &Maintenance, next: Option<&Maintenance>) -> Option<String> {
     let holder = lock.holder()?;
     if let Some(next) = next.filter(|_| holder.uid == record.uid) {
-        return Some(format!("to {} as it is", next.id));
+        return Some(format!("to {} unchanged", next.id));
     }
     if next.is_some_and(|next| next.uid == record.uid) {
-        return Some(format!("from {} as it is", holder.id));
+        return Some(format!("from {} unchanged", holder.id));
     }
-    record.took_over.as_ref().map(|before| format!("from {before} as it was"))
+    record.took_over.as_ref().map(|before| format!("from {before} unchanged"))
 }
 
 /// Returns the condition that would end the wait, as far as the store contains it: in full and in
@@ -320,7 +320,7 @@ fn waiting_for(
     let (full, brief) = match &record.phase {
         Phase::Pending => match queue::turn_in(queue, lock, leases, &record.uid, aging, now) {
             Turn::Yours => ("an attached process: apply again".to_owned(), None),
-            Turn::ReclaimOverdue(_) => ("an overdue hold that the next process releases".to_owned(), None),
+            Turn::ReclaimOverdue(_) => ("an overdue maintenance that the next process releases".to_owned(), None),
             // The queue position shows the same in brief.
             Turn::Wait { reason: reason @ WaitReason::Turn { .. }, .. } => return (Some(reason.to_string()), None),
             Turn::Wait { reason, .. } => {

@@ -219,7 +219,7 @@ fn verify(
     if let Some(target) = record.restored_power().filter(|_| !record.is_power_restored(machine.power)) {
         differs.push(match record.power_after() {
             None => format!("power is {}, was {power}", machine.power),
-            Some(_) => format!("power is {}, and the external system wants {target} by now", machine.power),
+            Some(_) => format!("power is {}, but the external system requests {target} now", machine.power),
         });
     }
     differs.extend(boot::refused(&boot_differences(record, machine)));
@@ -236,7 +236,7 @@ fn verify(
     if differs.is_empty() {
         Verdict::Done
     } else {
-        Verdict::Fail(format!("it is not as it was: {}", differs.join("; ")))
+        Verdict::Fail(format!("it differs from its prior state: {}", differs.join("; ")))
     }
 }
 

@@ -65,7 +65,7 @@ pub(super) fn begin(progress: &Progress, facts: &Facts, limits: &Limits, now: Ti
         ServiceState::Impossible(why) | ServiceState::Failed(why) => Verdict::Fail(why.clone()),
         ServiceState::Running(why) | ServiceState::Other(why) => Verdict::Wait { why: why.clone(), until: None },
         ServiceState::Idle { .. } => {
-            Verdict::Wait { why: "it is not known whether it may begin".to_owned(), until: None }
+            Verdict::Wait { why: "the service's state does not show if it can start".to_owned(), until: None }
         }
     }
 }

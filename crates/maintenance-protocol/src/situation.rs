@@ -126,7 +126,7 @@ pub(super) fn take_turn(at: &DecisionInput<'_>, record: &Maintenance) -> Option<
     // A fenced process can still be inside a call, and a call can outlast its maintenance.
     if let Some(until) = at.lock.in_flight_until(at.uid, at.now) {
         let reason =
-            format!("waiting until {}: a call of an earlier process may still change the server", shown_time(until));
+            format!("waiting until {}: an earlier process's call can still change the server", shown_time(until));
         return Some(match (at.intent.stop, at.intent.timed_out) {
             (true, _) => Decision::Finished(Finish::Interrupted),
             (_, true) => Decision::Finished(Finish::TimedOut(reason)),

@@ -183,7 +183,7 @@ impl ServerLock {
                 }
                 format!("approved by {by}")
             }
-            Consent::Escalated { since } => format!("without an answer of the owner, as announced, since {since}"),
+            Consent::Escalated { since } => format!("without the owner's answer, as announced, since {since}"),
             Consent::NotNeeded | Consent::Missing(_) => String::new(),
         }
     }
@@ -377,10 +377,10 @@ impl ServerLock {
             _ => "released",
         };
         let detail = match over {
-            Phase::Completed { .. } if let Some(to) = to => format!("to {to}, as it is"),
+            Phase::Completed { .. } if let Some(to) = to => format!("to {to}, unchanged"),
             Phase::Failed { cause, .. } => cause.clone(),
             Phase::Completed { ending, .. } => ending.to_string(),
-            _ => return Err(Refusal::WrongPhase("it is not over")),
+            _ => return Err(Refusal::WrongPhase("it has not ended")),
         };
         self.audit_uid(now, uid, what, detail);
         let holder = self.get(uid).map(|record| record.id.clone());

@@ -310,7 +310,7 @@ pub fn check(record: &Maintenance, facts: &Facts) -> Verdict {
             let Some(media) = &facts.media else { return Verdict::Look(Need::Media) };
             let Some(has) = &facts.capabilities else { return Verdict::Look(Need::Capabilities) };
             if media::choose_slot(media, image, has.media_slot.as_deref()).is_none() {
-                return Verdict::Fail("the machine has no virtual drive for this image".to_owned());
+                return Verdict::Fail("the machine does not have a virtual drive for this image".to_owned());
             }
         }
     }

@@ -8,7 +8,7 @@
 //!
 //! `model.rs` covers leases, late power calls and a store that is set back. Here, a process's death
 //! is always detected.
-#![allow(clippy::duration_suboptimal_units, reason = "the records of the store's tests are used here too")]
+#![allow(clippy::duration_suboptimal_units, reason = "shares records with the store's tests")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "chains/calls.rs"]
@@ -58,21 +58,21 @@ const PAIRS: [[Link; 2]; 6] = [
 ];
 
 /// Violations, by property name.
-const ORDER: &str = "a gate is asked once all before it allow the start";
-const SLOT: &str = "the server is taken once all external gates allow it";
-const BACK: &str = "a gate is left once all behind it are really left";
-const AWAITED: &str = "a gate stays until the Node is Ready again, unless the record says why not";
-const KEPT: &str = "a waiter keeps nothing at an external gate while its start is blocked";
-const NOTED: &str = "what a gate has of ours is noted in an active record";
-const TOUCHED: &str = "power is changed only where every gate holds the server";
-const DISTURBED: &str = "nothing that acts under a hold is sent once an outer gate took the server away";
-const RESTORED: &str = "a server that stayed ours ends as it was";
-const RUNS: &str = "no run is begun in vain";
-const LOCAL_GATES: &str = "the server is taken once block, owner and window allow it";
-const ONCE: &str = "a gate that was left is neither entered nor left again";
-const LEFT: &str = "what is over has nothing at any gate";
-const ENDS: &str = "nothing waits for ever";
-const HELD: &str = "every maintenance has the server once";
+const ORDER: &str = "a gate receives a request after all gates before it allow the start";
+const SLOT: &str = "the lock is taken after all external gates allow it";
+const BACK: &str = "gates are left in reverse order";
+const AWAITED: &str = "a gate stays until the Node is Ready again, unless the record states a reason";
+const KEPT: &str = "a blocked waiter does not keep a request at an external gate";
+const NOTED: &str = "an active record contains every request at a gate";
+const TOUCHED: &str = "power changes only under all gates";
+const DISTURBED: &str = "no request is sent under a lock after an outer gate revoked the server";
+const RESTORED: &str = "a server that was not revoked ends in its prior state";
+const RUNS: &str = "no run starts in vain";
+const LOCAL_GATES: &str = "the lock is taken after block, owner and window allow it";
+const ONCE: &str = "a gate is not entered or left again";
+const LEFT: &str = "an ended maintenance does not have a request at any gate";
+const ENDS: &str = "no maintenance waits forever";
+const HELD: &str = "every maintenance gets the lock once";
 
 impl Model for Chain {
     type State = World;

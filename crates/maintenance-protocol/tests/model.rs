@@ -13,7 +13,7 @@
 //!
 //! The ignored tests take minutes and are part of `make soak`:
 //! `cargo test --package maintenance-protocol --test model -- --ignored --nocapture`.
-#![allow(clippy::duration_suboptimal_units, reason = "the records of the store's tests are used here too")]
+#![allow(clippy::duration_suboptimal_units, reason = "shares records with the store's tests")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "model/actions.rs"]
@@ -54,7 +54,7 @@ use world::{Role, World};
 
 /// Explores all states of a protocol and prints their number. The named situations must be among
 /// them.
-#[allow(clippy::disallowed_methods, reason = "how long it takes is printed for people")]
+#[allow(clippy::disallowed_methods, reason = "prints its duration")]
 fn explore(protocol: Protocol, reached: &[&'static str]) {
     let begun = Instant::now();
     let shown = protocol.to_string();

@@ -4,7 +4,7 @@
 //! Production [`decide`] and [`ServerLock::apply`] run against a pure machine. Every cell ends in
 //! success, including the release, or in a plan error; an operation that its own configuration
 //! rejects (`when_off = "error"`) is refused before any call.
-#![allow(clippy::duration_suboptimal_units, reason = "the records of the store's tests are used here too")]
+#![allow(clippy::duration_suboptimal_units, reason = "shares records with the store's tests")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "power_table/machine.rs"]
@@ -267,7 +267,7 @@ fn a_machine_that_does_nothing_fails_with_its_story() {
                 panic!("{power} {target}: {:?}", run.record())
             };
             assert!(
-                cause.contains("had no effect by") && cause.contains(&format!("The power state is {power}")),
+                cause.contains("did not take effect by") && cause.contains(&format!("The power state is {power}")),
                 "{cause}"
             );
             let most = if power == PowerState::Paused && target == PowerTarget::On { 1 } else { 2 };

@@ -111,7 +111,7 @@ enum Event {
 
 /// Start conditions of a request.
 #[derive(Clone, Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "each is one question of its own")]
+#[allow(clippy::struct_excessive_bools, reason = "independent conditions")]
 struct Asks {
     owner: bool,
     require_claim: bool,
@@ -245,7 +245,7 @@ impl World {
                 self.incarnations += 1;
                 let known = self.lock.ownership.claim.as_ref().map(|claim| claim.uid.clone());
                 let uid = self.apply(|lock, _, now| lock.claim(claim, now)).unwrap();
-                assert!(known.is_none_or(|known| known == uid), "a claim was taken from its owner");
+                assert!(known.is_none_or(|known| known == uid), "another owner took a claim over");
             }
             Event::Unclaim => {
                 let Some(claim) = self.lock.ownership.claim.clone() else { return };
@@ -271,7 +271,7 @@ impl World {
                     used_by: None,
                 };
                 let stranger = self.apply(|lock, _, now| lock.approve(approval.clone(), "strangers", now));
-                assert!(stranger.is_err(), "somebody else approved");
+                assert!(stranger.is_err(), "another owner approved");
                 let claimed = self.lock.ownership.claim.is_some();
                 let said = self.apply(|lock, _, now| lock.approve(approval, "owners", now));
                 assert_eq!(said.is_ok(), claimed);
@@ -287,7 +287,7 @@ impl World {
                 };
                 let holder = self.lock.slot.clone();
                 assert!(self.apply(|lock, _, now| Ok(lock.withdraw_approval(&uid, "owners", now))).unwrap());
-                assert_eq!(self.lock.slot, holder, "what has started goes on");
+                assert_eq!(self.lock.slot, holder, "a started maintenance continues");
             }
             Event::Enqueue { process, name, priority, under, keeps_place, expires, asks } => {
                 self.incarnations += 1;
@@ -361,7 +361,7 @@ impl World {
                         now,
                     )
                 });
-                assert!(wrong.is_err(), "seized with a generation that nobody saw");
+                assert!(wrong.is_err(), "seized with an unknown generation");
                 let seized = self.apply(|lock, leases, now| {
                     lock.fence_holder(&record.uid, record.generation, runner(*process), records::token(), leases, now)
                 });
@@ -380,7 +380,7 @@ impl World {
                 }
                 let starts = matches!(record.phase, Phase::Pending) && record.spec.parent.is_none();
                 let said = consent(&self.lock, &record, self.now);
-                assert!(!starts || said.allows(), "{} starts without its owner's word", record.id);
+                assert!(!starts || said.allows(), "{} starts without its owner's approval", record.id);
                 let Some(attachment) = record.attachment else { return };
                 let progress = Progress::new(vec![Step::RecordPriorState], self.now);
                 let next = match (next, record.phase) {
@@ -393,7 +393,7 @@ impl World {
                     self.reach("admit");
                     if let (true, Consent::Given { approval, all, .. }) = (starts, said) {
                         let used = self.lock.ownership.approval(&approval).unwrap().used_by.as_ref() == Some(&uid);
-                        assert_eq!(used, !all, "an approval of one is for one run");
+                        assert_eq!(used, !all, "an approval covers one run");
                         self.reach("approved start");
                     }
                 }
@@ -406,7 +406,7 @@ impl World {
                 }
                 let next = Phase::InMaintenance { since: self.now };
                 let refused = self.apply(|lock, _, now| lock.admit(&record.uid, attachment.fence(), next, now));
-                assert!(refused.is_err(), "admitted beside the holder");
+                assert!(refused.is_err(), "admitted next to the holder");
                 self.reach("barge");
             }
             Event::RecordPrior { record } => self.act(*record, |lock, uid, generation, now, priors| {
@@ -505,7 +505,10 @@ impl World {
                 _ => lock.begin_release(&uid, old, Ending::Completed, Progress::new(Vec::new(), now), now),
             }
         });
-        assert!(matches!(said, Err(Refusal::Fenced { .. } | Refusal::Gone)), "generation {old:?} was let in: {said:?}");
+        assert!(
+            matches!(said, Err(Refusal::Fenced { .. } | Refusal::Gone)),
+            "generation {old:?} was accepted: {said:?}"
+        );
         self.reach("fenced");
     }
 
@@ -515,27 +518,27 @@ impl World {
 
     fn check(&self, before: &ServerLock) {
         let wrong = violations(std::slice::from_ref(&self.lock), &[]);
-        assert!(wrong.is_empty(), "`store check` would say: {wrong:?}");
+        assert!(wrong.is_empty(), "`store check` would report: {wrong:?}");
         let lock = &self.lock;
         assert!(lock.generation >= before.generation && lock.last_ticket >= before.last_ticket);
         if let Some(slot) = &lock.slot {
-            let holder = lock.get(&slot.uid).expect("the slot is held by a record that is over");
+            let holder = lock.get(&slot.uid).expect("an ended record is the holder");
             assert!(!matches!(holder.phase, Phase::Pending), "admitted and pending");
             assert!(holder.spec.parent.is_none());
             if let Some(acting) = slot.acting.as_ref().and_then(|acting| lock.get(acting)) {
-                assert_eq!(acting.spec.parent.as_ref(), Some(&slot.uid), "acts under a hold that is not its own");
+                assert_eq!(acting.spec.parent.as_ref(), Some(&slot.uid), "acts under another lock");
             }
         }
         if let (Some(old), Some(new)) = (&before.slot, &lock.slot) {
-            assert!(old.uid == new.uid || lock.get(&old.uid).is_none(), "the slot was taken from its holder");
+            assert!(old.uid == new.uid || lock.get(&old.uid).is_none(), "the holder lost the lock");
         }
         let acting: Vec<_> = self
             .rights
             .iter()
             .filter(|(uid, generation)| lock.may_act(uid, *generation, &self.leases, self.now))
             .collect();
-        assert!(acting.len() <= 1, "two may act: {acting:?}");
-        assert!(acting.iter().all(|right| !self.fenced.contains(*right)), "a fenced one may act: {acting:?}");
+        assert!(acting.len() <= 1, "two can act: {acting:?}");
+        assert!(acting.iter().all(|right| !self.fenced.contains(*right)), "a fenced process can act: {acting:?}");
         for (uid, prior) in &self.priors {
             let record = lock.get(uid).expect("a record with a prior state is lost");
             assert_eq!(record.prior.as_ref(), Some(prior));
@@ -576,7 +579,7 @@ impl World {
             _ => {}
         }
         let may_go = order.iter().filter(|record| self.present(record) && turn_of(record) == Turn::Yours);
-        assert!(may_go.count() <= 1, "two are told that it is their turn");
+        assert!(may_go.count() <= 1, "two maintenances are next");
         for record in &order {
             self.check_wait(record, &turn_of(record));
             if let Turn::ReclaimOverdue(uid) = turn_of(record) {
@@ -592,13 +595,13 @@ impl World {
     fn check_wait(&self, record: &Maintenance, turn: &Turn) {
         let kept = start_blockers(&self.lock, record, self.now);
         let Turn::Wait { reason, wake } = turn else {
-            assert!(kept.is_empty(), "{} starts in spite of {kept:?}", record.id);
+            assert!(kept.is_empty(), "{} starts despite {kept:?}", record.id);
             return;
         };
         assert!(wake.is_none_or(|wake| wake > self.now), "woken in the past");
         match reason {
             WaitReason::NotYet { blockers, .. } => assert!(!blockers.is_empty()),
-            WaitReason::Turn { ahead } => assert!(!ahead.is_empty(), "{} waits for nobody", record.id),
+            WaitReason::Turn { ahead } => assert!(!ahead.is_empty(), "{} waits without a blocker", record.id),
             WaitReason::SameHold { .. } | WaitReason::HoldNotReady { .. } => {}
         }
         for blocker in &kept {

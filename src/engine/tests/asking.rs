@@ -136,7 +136,7 @@ async fn an_answer_wakes_who_waits_for_it() {
         tokio::spawn(async move { asker.hold(&wish("m", asks()), &patient()).await.unwrap() })
     };
     tokio::time::sleep(Duration::from_mins(7)).await;
-    assert!(owner.approve(&key, &Uid("a".into()), &yes(Some("other"))).await.is_err(), "nobody asked for it");
+    assert!(owner.approve(&key, &Uid("a".into()), &yes(Some("other"))).await.is_err(), "no request exists for it");
     assert!(!waiting.is_finished());
     owner.approve(&key, &Uid("b".into()), &yes(Some("m"))).await.unwrap();
     let held = waiting.await.unwrap();

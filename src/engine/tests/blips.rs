@@ -33,7 +33,7 @@ async fn ends_alike<T: PartialEq + std::fmt::Debug>(
             }
         }
     }
-    assert!(wrong.is_empty(), "{name}: not {said:?} {did:?}\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "{name}: expected {said:?} {did:?}\n{}", wrong.join("\n"));
 }
 
 fn told(driven: Result<ReconcileResult, EngineError>) -> Result<(Finish, &'static str), String> {

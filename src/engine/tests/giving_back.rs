@@ -166,7 +166,7 @@ async fn a_release_by_force_stops_who_acts_under_the_hold_and_what_was_booted_un
         tokio::spawn(async move { ours.hold(&wish("m.again", again), &control()).await.map(|driven| driven.finish) })
     };
     while !world.machine.hangs.load(Ordering::SeqCst) {
-        assert!(!acting.is_finished(), "it made fewer calls");
+        assert!(!acting.is_finished(), "it sent fewer calls");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     *world.machine.hang_at.lock().unwrap() = None;
@@ -218,7 +218,7 @@ async fn a_server_that_cannot_be_put_back_can_be_accepted_as_it_is() {
     let (_, request) =
         operator.release_without_restore(&held.record.id, seen, "scrapped", None, &control()).await.unwrap();
     assert_eq!(request, None);
-    assert_eq!(world.machine.calls.load(Ordering::SeqCst), calls, "no machine is asked");
+    assert_eq!(world.machine.calls.load(Ordering::SeqCst), calls, "the machine receives no call");
     let audit = world.store.audit(&held.record.id, 1).await.unwrap();
     assert!(audit[0].detail.contains("scrapped; nothing was restored"), "{audit:?}");
     assert_eq!(operator.hold(&wish("next", spec()), &control()).await.unwrap().finish, Finish::Reached);

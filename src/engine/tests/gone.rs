@@ -44,9 +44,9 @@ async fn only_the_process_of_the_record_that_is_taken_over_loses_its_lease() {
     let began = Instant::now();
     let driven = world.process("first").hold(&wish("first", spec()), &control()).await.unwrap();
     assert_eq!(driven.finish, Finish::Reached);
-    assert!(began.elapsed() < lease, "it is known that it is gone");
+    assert!(began.elapsed() < lease, "the first process's end was detected");
     assert!(!is_alive(&world, &first).await || began.elapsed() > lease);
-    assert!(is_alive(&world, &second).await, "nobody asked for its record");
+    assert!(is_alive(&world, &second).await, "no request touched its record");
 }
 
 #[cfg(target_os = "linux")]

@@ -34,7 +34,7 @@ async fn the_next_one_takes_the_server_as_it_is_and_restores_the_first_state() {
     let last = waits(&third, "c", direct(spec())).await;
     let queue = second.queue().await.unwrap();
     let told: Vec<_> = queue.iter().map(|line| line.hand_over.as_deref()).collect();
-    assert_eq!(told, [Some("to ops/b as it is"), Some("from ops/a as it is"), None]);
+    assert_eq!(told, [Some("to ops/b unchanged"), Some("from ops/a unchanged"), None]);
     let before = world.machine.with(|inside| inside.resets.len());
 
     let over = release(&first, &held).await;

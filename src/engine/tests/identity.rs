@@ -145,7 +145,7 @@ async fn another_server_under_the_name_of_a_waiting_one_is_not_touched() {
     let uuid = Some("5d5d5544-0037-3010-8052-b4c04f4d3332".into());
     let other = HardwareIdentity { uuid, authority: "bmc2:443".into(), serial_number: None, ..real_identity() };
     world.machine.with(|inside| inside.identity = Some(other));
-    bob.release_without_restore(&held.id, held.generation, "it is gone", None, &control()).await.unwrap();
+    bob.release_without_restore(&held.id, held.generation, "it was scrapped", None, &control()).await.unwrap();
     let refused = waiting.await.unwrap().unwrap().record.phase;
     let Phase::Failed { cause, .. } = &refused else { panic!("{refused:?}") };
     assert!(cause.contains("is not the locked server"), "{cause}");

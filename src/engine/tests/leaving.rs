@@ -189,8 +189,8 @@ async fn a_wait_that_cannot_be_looked_at_any_more_leaves_nothing() {
     let world = World::new();
     let (engine, said) = operated(&world);
     let running = waiting(&engine, &said, wish("m", spec())).await;
-    said.lock().unwrap().look = Some(forbidden("no right to look"));
-    fails_with(running, "no right to look").await;
+    said.lock().unwrap().look = Some(forbidden("no permission to read"));
+    fails_with(running, "no permission to read").await;
     assert_eq!(said.lock().unwrap().request, None);
     assert!(engine.queue().await.unwrap().is_empty());
 }
@@ -199,9 +199,13 @@ async fn a_wait_that_cannot_be_looked_at_any_more_leaves_nothing() {
 async fn a_request_that_fails_for_good_is_taken_back_before_its_record_goes() {
     let world = World::new();
     let (engine, said) = operated(&world);
-    said.lock().unwrap().enter = Some(forbidden("no right to ask"));
+    said.lock().unwrap().enter = Some(forbidden("no permission to create"));
     let began = Instant::now();
-    fails_with(tokio::spawn(async move { engine.hold(&wish("m", spec()), &control()).await }), "no right to ask").await;
+    fails_with(
+        tokio::spawn(async move { engine.hold(&wish("m", spec()), &control()).await }),
+        "no permission to create",
+    )
+    .await;
     assert_eq!(said.lock().unwrap().request, None);
     assert!(world.process("reader").queue().await.unwrap().is_empty());
     assert!(began.elapsed() < Duration::from_secs(5));
@@ -209,16 +213,16 @@ async fn a_request_that_fails_for_good_is_taken_back_before_its_record_goes() {
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_taken_back_hides_no_error_and_ends_in_time() {
-    for refusal in [forbidden("no right to take back"), away()] {
+    for refusal in [forbidden("no permission to delete"), away()] {
         let world = World::new();
         let (engine, said) = operated(&world);
         let running = waiting(&engine, &said, wish("m", spec())).await;
         {
             let mut said = said.lock().unwrap();
-            (said.look, said.leave) = (Some(forbidden("no right to look")), Some(refusal));
+            (said.look, said.leave) = (Some(forbidden("no permission to read")), Some(refusal));
         }
         let began = Instant::now();
-        fails_with(running, "no right to look").await;
+        fails_with(running, "no permission to read").await;
         assert!(began.elapsed() < Duration::from_mins(2));
         assert!(engine.queue().await.unwrap().is_empty());
     }
@@ -250,8 +254,8 @@ async fn what_is_held_stays_held_when_it_cannot_be_looked_at() {
     let ends = Spec { complete_when: Some(CompleteWhen::PowerState(PowerTarget::Off)), ..spec() };
     let whole = MaintenanceRequest { wait_for: WaitFor::Completed, ..wish("m", ends) };
     let running = waiting(&engine, &said, whole).await;
-    said.lock().unwrap().look = Some(forbidden("no right to look"));
-    fails_with(running, "no right to look").await;
+    said.lock().unwrap().look = Some(forbidden("no permission to read"));
+    fails_with(running, "no permission to read").await;
     assert!(said.lock().unwrap().request.is_some());
     let lines = engine.queue().await.unwrap();
     assert_eq!((lines.len(), lines[0].state), (1, "InMaintenance"));
@@ -285,7 +289,7 @@ async fn a_server_that_is_being_entered_is_not_switched_off_by_force() {
     said.lock().unwrap().flag = true;
     let running = waiting(&engine, &said, wish("m", spec())).await;
     tokio::time::sleep(Duration::from_mins(20)).await;
-    assert!(!running.is_finished(), "the limit of the maintenance ends it, no other");
+    assert!(!running.is_finished(), "only the maintenance's limit ends it");
     assert!(world.machine.with(|inside| inside.resets.is_empty()));
     said.lock().unwrap().grants = true;
     assert_eq!(running.await.unwrap().unwrap().finish, Finish::Reached);

@@ -57,7 +57,7 @@ use crate::{
 const POWER_TAKES: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
-#[allow(clippy::struct_excessive_bools, reason = "each is one trait of a machine")]
+#[allow(clippy::struct_excessive_bools, reason = "independent traits")]
 struct Inside {
     power: Option<PowerState>,
     becomes: Option<(Instant, PowerState)>,
@@ -319,7 +319,7 @@ impl Machine for FakeMachine {
     }
     async fn observe(&self) -> Result<MachineView, BackendError> {
         let panics = self.with(|inside| inside.panics);
-        assert!(!panics, "as it was told to");
+        assert!(!panics, "this test requested a panic");
         self.call(false, |inside| {
             Ok(MachineView {
                 last_reset: None,
@@ -606,7 +606,7 @@ async fn the_second_waits_for_the_first_and_then_gets_the_server() {
     assert!(!waiting.is_finished());
     let calls = world.machine.calls.load(Ordering::SeqCst);
     tokio::time::sleep(Duration::from_mins(5)).await;
-    assert_eq!(world.machine.calls.load(Ordering::SeqCst), calls, "a waiter asks no BMC");
+    assert_eq!(world.machine.calls.load(Ordering::SeqCst), calls, "a waiter does not read the BMC");
     let queue = first.queue().await.unwrap();
     assert!(queue[1].waiting_for.as_ref().unwrap().contains("1 ahead: ops/one"), "{:?}", queue[1]);
     release(&first, &held).await;
@@ -674,7 +674,7 @@ async fn a_stop_between_the_decision_to_wait_and_the_wait_is_seen() {
     stop_when_said(control.stop.clone(), "1 ahead");
     let began = Instant::now();
     let stopped = second.hold(&wish("two", spec()), &control).await.unwrap();
-    assert!(control.stop.is_cancelled(), "it said that it waits");
+    assert!(control.stop.is_cancelled(), "it reported its wait");
     assert_eq!(stopped.finish, Finish::Withdrawn);
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
 }
@@ -726,7 +726,7 @@ async fn a_change_that_fails_after_it_was_accepted_fails_its_step_in_its_own_wor
         let Phase::Failed { cause, .. } = &failed.record.phase else { panic!("{:?}", failed.record.phase) };
         assert!(cause.contains("the fan tray is missing"), "{cause}");
         let taken = began.elapsed();
-        assert!(taken < Duration::from_mins(1), "not only when the shutdown is given up: {taken:?}");
+        assert!(taken < Duration::from_mins(1), "the failure waited until the shutdown timed out: {taken:?}");
         assert_eq!(world.machine.power(), PowerState::On);
         let sent = [ResetType::GracefulShutdown, ResetType::ForceOff];
         world.machine.with(|inside| assert_eq!(inside.resets, sent, "each way once"));

@@ -28,7 +28,7 @@ async fn the_same_process_goes_on_with_what_it_left_undriven() {
         let alice = world.process_on("alice", store.clone());
         fails(&alice, &store, failure, "mine").await;
         let left = only(&world).await;
-        assert!(left.attachment.is_some(), "the commit was made");
+        assert!(left.attachment.is_some(), "the commit succeeded");
         let again = alice.hold(&wish("mine", spec()), &control()).await.unwrap();
         assert_eq!((again.finish, again.record.uid), (Finish::Reached, left.uid));
     }

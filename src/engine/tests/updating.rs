@@ -157,7 +157,7 @@ async fn a_release_by_a_person_stands_and_a_block_keeps_everything_away() {
     assert_eq!(driven.finish, Finish::Reached);
     assert!(world.clock.now().duration_since(began) >= jiff::SignedDuration::from_hours(4));
     release(&engine, &driven).await;
-    assert!(engine.allow(&id).await.unwrap().is_empty(), "accepted once, nothing is left to allow");
+    assert!(engine.allow(&id).await.unwrap().is_empty(), "the first run already used the permission");
     let held = engine.hold(&wish("m", spec()), &control()).await.unwrap();
     person.force_release(&id, held.record.generation, "again", None, &control()).await.unwrap();
     assert_eq!(engine.forbidden(&id).await.unwrap().released.unwrap().reason, "again");

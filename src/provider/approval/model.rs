@@ -108,18 +108,18 @@ impl ApprovalModel {
         let all = self.all == Value::Value(true);
         let unknown = self.maintenance.is_unknown() || self.all.is_unknown();
         if !unknown && all != self.maintenance.is_null() {
-            let detail =
-                "Give maintenance = \"NAMESPACE/NAME\" for one, or all = true for all maintenance of the claim.";
+            let detail = "Set maintenance = \"NAMESPACE/NAME\" to approve one maintenance, or all = true to approve \
+                          all maintenance of the claim.";
             bad(diags, path("maintenance"), "Exactly one of maintenance and all", detail);
         }
         if all && !self.digest.is_null() && !self.digest.is_unknown() {
-            let detail = "A digest stands for one specification; all = true approves any.";
+            let detail = "A digest identifies one specification, but all = true approves every specification.";
             bad(diags, path("digest"), "Only for one maintenance", detail);
         }
         let maintenance = given(&self.maintenance).and_then(|text| match text.parse::<MaintenanceId>() {
             Ok(id) => Some(id),
             Err(problem) => {
-                bad(diags, path("maintenance"), "Not an id of a maintenance", format!("{text:?}: it {problem}."));
+                bad(diags, path("maintenance"), "Not a maintenance id", format!("{text:?}: it {problem}."));
                 None
             }
         });

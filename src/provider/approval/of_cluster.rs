@@ -35,7 +35,7 @@ fn check(diags: &mut Diagnostics, model: &ApprovalModel, texts: &OwnershipTexts)
     for (name, value) in [("digest", &model.digest), ("not_before", &model.not_before), ("expires", &model.expires)] {
         if given(value).is_some() {
             let detail = format!("{}. {}", texts.limits, counts(texts));
-            bad(diags, AttributePath::new(name), "Approvals of a cluster have no limits", detail);
+            bad(diags, AttributePath::new(name), "Not supported for cluster approvals", detail);
         }
     }
 }
@@ -99,7 +99,7 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
                 diags.add_warning(diagnostic(
                     "The cluster did not answer",
                     format!(
-                        "{server}: {}. What would be approved was not looked at.",
+                        "{server}: {}. The plan did not check which maintenance this approves.",
                         of_engine(server, &error).detail
                     ),
                     AttributePath::root(),
@@ -168,9 +168,9 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
         };
         if seen.present && !seen.ours {
             diags.add_warning(diagnostic(
-                "An approval was there already",
+                "An approval already exists",
                 format!(
-                    "{server}: another author approved ({}). It stays when this resource is destroyed.",
+                    "{server}: another author approved ({}). Destroying this resource does not remove that approval.",
                     seen.place
                 ),
                 AttributePath::root(),
@@ -223,10 +223,11 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
         let waiting: Vec<String> = asked.iter().filter(|asked| !asked.allowed).map(shown).collect();
         if !waiting.is_empty() {
             diags.add_warning(diagnostic(
-                "An approval is not in force any more",
+                "An approval was removed",
                 format!(
-                    "{server}: {} is gone. It was removed after the last external request ended, or by a person. \
-                     Not approved now: {}. Approve again by replacing this resource (-replace).",
+                    "{server}: {} does not exist any more. The operator removed it after the last external request \
+                     ended, or a person did. Not approved now: {}. To approve again, replace this resource \
+                     (-replace).",
                     seen.place,
                     waiting.join("; ")
                 ),
@@ -249,8 +250,8 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
     async fn import(&self, diags: &mut Diagnostics, id: &str) -> Option<(ApprovalModel, Owned)> {
         diags.add_error(diagnostic(
             format!("The approval {id} cannot be imported"),
-            "An approval mark on a ServerClaim does not name its author. Write the resource: applying it changes \
-             nothing where an approval exists already.",
+            "An approval mark on a ServerClaim does not name its author. Add the resource to the configuration \
+             instead: if the approval exists, apply changes nothing.",
             AttributePath::root(),
         ));
         None
@@ -258,9 +259,9 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
 
     async fn all(&self, diags: &mut Diagnostics) -> Option<Vec<ListedApproval>> {
         diags.add_warning(diagnostic(
-            "Approvals of a cluster cannot be listed",
-            "An approval mark on a ServerClaim does not name its author. Write the resource: applying it changes \
-             nothing where an approval exists already.",
+            "Cluster approvals cannot be listed",
+            "An approval mark on a ServerClaim does not name its author. Add the resource to the configuration \
+             instead: if the approval exists, apply changes nothing.",
             AttributePath::root(),
         ));
         None

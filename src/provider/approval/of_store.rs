@@ -36,8 +36,8 @@ fn not_here(diags: &mut Diagnostics, model: &ApprovalModel) -> Option<()> {
         return Some(());
     }
     let detail = format!(
-        "The claims of this provider configuration are in the coordination store, which knows nothing of Nodes. Leave node out. \
-         It is for claims of {}.",
+        "This provider configuration keeps its claims in the coordination store, where node has no effect. Remove \
+         node. Only {} supports it.",
         with_own_claims()
     );
     bad(diags, AttributePath::new("node"), "Not for an approval in the coordination store", detail);
@@ -58,7 +58,7 @@ fn approves_all(diags: &mut Diagnostics, server: &str, asked: &[PendingMaintenan
     ));
 }
 
-#[allow(clippy::too_many_arguments, reason = "each is one fact of one review")]
+#[allow(clippy::too_many_arguments, reason = "all arguments describe one review")]
 async fn approves_one(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -92,8 +92,8 @@ async fn approves_one(
     let begun = |digest: &String| wish.digest.as_ref().is_none_or(|approved| approved == digest);
     if let Some(record) = view.lock.active.iter().find(|record| record.id == *id && begun(&record.digest)) {
         let detail = format!(
-            "{id} is already {}. An approval covers only actions that have not begun. To approve a change in advance, set \
-             digest to the one that the plan of the change shows.",
+            "{id} is already {}. An approval covers only actions that have not started. To approve a change in \
+             advance, set digest to the value in that change's plan.",
             record.phase.name()
         );
         bad(diags, at(), "Maintenance has already started", detail);
@@ -109,7 +109,7 @@ async fn approves_one(
             found.record().phase.name()
         ),
         Ok(None) => {
-            format!("{id} is not pending. To approve it in advance, set digest; the plan of the maintenance shows it.")
+            format!("{id} is not pending. To approve it in advance, set digest to the value in the maintenance's plan.")
         }
         Err(_) => return,
     };
@@ -129,7 +129,7 @@ impl ApprovalLifecycle for StoreApprovals<'_> {
         let Ok(view) = self.engine.view(&key).await else {
             diags.add_warning(diagnostic(
                 "The coordination store did not answer",
-                format!("{server}: what would be approved was not looked at."),
+                format!("{server}: the plan did not check which maintenance this approves."),
                 AttributePath::root(),
             ));
             return;
@@ -139,7 +139,7 @@ impl ApprovalLifecycle for StoreApprovals<'_> {
             None => diags.add_warning(diagnostic(
                 "An approval for an unclaimed server",
                 format!(
-                    "{server} has to be claimed by {owner:?} before this can be applied.",
+                    "{server} must be claimed by {owner:?} before this can be applied.",
                     owner = self.engine.owner()
                 ),
                 AttributePath::new("server"),
@@ -257,7 +257,11 @@ impl ApprovalLifecycle for StoreApprovals<'_> {
         }
         diags.add_error(diagnostic(
             format!("Approval {id} was not found"),
-            format!("{} has no approval with this id; `claims --json` lists them.", self.engine.store().address()),
+            format!(
+                "{} does not contain an approval with this id. To list approvals, run: terraform-provider-metal \
+                     claims --json",
+                self.engine.store().address()
+            ),
             AttributePath::root(),
         ));
         None

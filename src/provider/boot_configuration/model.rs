@@ -241,21 +241,21 @@ impl BootConfigurationModel {
     /// which requires a configured provider.
     fn check_record_name(&self, diags: &mut Diagnostics, owner: Option<&str>) {
         let (attribute, made_of, owner) = match (&self.maintenance_id, owner) {
-            (Value::Value(_), _) => ("maintenance_id", "the name of the maintenance and .boot", ""),
-            (Value::Null, Some(owner)) => ("server", "the provider's owner and the name of the server", owner),
+            (Value::Value(_), _) => ("maintenance_id", "the maintenance's name and .boot", ""),
+            (Value::Null, Some(owner)) => ("server", "the provider's owner and the server's name", owner),
             _ => return,
         };
         if let Some((_, name)) = self.record_name(owner)
             && let Err(problem) = check_name(&name)
         {
-            let detail = format!("It is made of {made_of}, and {problem}. Choose shorter names.");
+            let detail = format!("It consists of {made_of}, and {problem}. Choose shorter names.");
             bad(diags, AttributePath::new(attribute), "Name of the boot configuration is too long", detail);
         }
     }
 
     pub(in crate::provider) fn show(&mut self, record: &Maintenance) {
         let (state, message) = match &record.phase {
-            Phase::Pending => ("Pending", Some("waiting for its turn".to_owned())),
+            Phase::Pending => ("Pending", Some("waiting in the queue".to_owned())),
             Phase::Preparing(progress) => ("Pending", Some(format!("preparing {}", progress.text()))),
             Phase::InMaintenance { .. } => ("Ready", None),
             Phase::Releasing { stuck: Some(cause), .. } => {
@@ -264,7 +264,7 @@ impl BootConfigurationModel {
             Phase::Releasing { progress, .. } => {
                 ("Error", Some(format!("restoring the prior state, {}", progress.text())))
             }
-            Phase::Completed { ending, .. } => ("Error", Some(format!("not in force any more: {ending}"))),
+            Phase::Completed { ending, .. } => ("Error", Some(format!("ended: {ending}"))),
             Phase::Failed { cause, .. } => ("Error", Some(cause.clone())),
         };
         self.id = Value::Value(record.id.to_string());

@@ -28,15 +28,15 @@ pub(in crate::provider) fn refused(server: &str, error: &EngineError) -> Diagnos
         Refusal::OtherSpec { id, existing, asked } => (
             format!("{server} has another boot configuration"),
             format!(
-                "{id} is in force: {existing}.\nThis configuration requests: {asked}.\nNothing was changed. Destroy it \
+                "{id} is active: {existing}.\nThis configuration requests: {asked}.\nNothing was changed. Destroy it \
                  where it is managed. If no state manages it, manage it here with an import block (id = \"{id}\")."
             ),
         ),
         Refusal::OtherOwner { id, existing, asked } => (
             format!("The boot configuration of {server} belongs to another owner"),
             format!(
-                "The owner of {id} is {existing:?}; this provider's owner is {asked:?}. Nothing was changed. It ends with the \
-                 maintenance under which it was made, or where it is managed."
+                "The owner of {id} is {existing:?}; this provider's owner is {asked:?}. Nothing was changed. It ends \
+                 with its maintenance, or when its own configuration destroys it."
             ),
         ),
         Refusal::KnownToAnother { id, known } => (
@@ -51,16 +51,16 @@ pub(in crate::provider) fn refused(server: &str, error: &EngineError) -> Diagnos
         Refusal::InUse { id, by, until } => (
             format!("The boot configuration of {server} is being changed"),
             format!(
-                "{by} works on {id}; its lease runs until {} and is renewed while it works. Nothing was changed. Wait for it, \
-                 or, if that process is known to be gone, apply again after that time.",
+                "{by} works on {id}; its lease runs until {} and is renewed while it works. Nothing was changed. \
+                 Wait until that process ends. If it has already ended, apply again after that time.",
                 shown_time(*until)
             ),
         ),
         Refusal::ReleasedBefore { released } => (
             format!("The boot configuration of {server} was released by a person"),
             format!(
-                "{released}. Nothing was changed. To let this configuration change the server again, agree with that person \
-                 and run: terraform-provider-metal release --allow {}",
+                "{released}. Nothing was changed. To allow this configuration to change the server again, agree with \
+                 that person and run: terraform-provider-metal release --allow {}",
                 released.id
             ),
         ),
@@ -74,8 +74,8 @@ pub(in crate::provider) fn taken_away(server: &str, why: &str) -> Diagnostic {
     diagnostic(
         REVOKED,
         format!(
-            "{server}: {why}. Its boot configuration has no effect any more. The next plan replaces the resource; \
-             destroy deletes its external request and does not change the server."
+            "{server}: {why}. Its boot configuration has ended. The next plan replaces the resource; destroy deletes \
+             its external request and does not change the server."
         ),
         AttributePath::root(),
     )
@@ -127,7 +127,7 @@ pub(in crate::provider) fn conclude(
         }
         Finish::TimedOut(reason) if !matches!(record.phase, Phase::Pending) => {
             error(
-                format!("The boot configuration of {server} was not done in time"),
+                format!("The boot configuration of {server} did not complete in time"),
                 format!(
                     "It was {reason} after {}. Apply again to resume, or destroy to restore the prior state.",
                     shown_duration(timeout)

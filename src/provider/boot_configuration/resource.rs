@@ -282,8 +282,8 @@ impl Resource for ServerBootConfiguration {
                 diags.add_error(diagnostic(
                     format!("The boot configuration of {server} has ended"),
                     format!(
-                        "{how}, so that the change would do nothing. The server is unchanged. Plan again: the resource is \
-                         created again."
+                        "{how}, so the change would have no effect. The server is unchanged. Plan again: the new \
+                         plan creates the resource again."
                     ),
                     AttributePath::root(),
                 ));
@@ -387,7 +387,7 @@ impl Resource for ServerBootConfiguration {
         id: String,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let engine = self.cell.engine(diags)?;
-        let hint = " The id is the one that queue and show print.";
+        let hint = " The commands queue and show print the id.";
         let id = read_id(diags, &id, AttributePath::root(), "a boot configuration", hint)?;
         let record = match engine.active(&id).await {
             Ok(record) if record.spec.kind == MaintenanceKind::BootConfiguration => record,

@@ -24,8 +24,8 @@ use crate::provider::{
 pub(super) fn wanted(diags: &mut Diagnostics, engine: &Engine, model: &ClaimModel) -> Option<ExternalClaim> {
     for (name, value) in [("image", &model.image), ("server_power", &model.server_power)] {
         if value.is_null() {
-            let detail = "Here a claim boots its server for its owner: say what, and which power it shall have.";
-            bad(diags, AttributePath::new(name), "Needed for a claim that boots its server", detail);
+            let detail = "With this backend, a claim boots its server for its owner. Set image and server_power.";
+            bad(diags, AttributePath::new(name), "Required for a claim that boots its server", detail);
         }
     }
     let power = match given(&model.server_power)? {
@@ -110,8 +110,8 @@ impl ClaimModel {
         self.maintenance_needed = Value::Value(claim.needed || !asked.is_empty());
     }
 
-    /// Copies a cluster's claim into the configured attributes, so that a plan shows drift. The
-    /// prefix `made` marks Secrets with Ignition files.
+    /// Copies a cluster's claim into the configured attributes, so that a plan shows drift. `made`
+    /// is the name prefix of Secrets that this provider creates for ignition files.
     pub(super) fn take_over(&mut self, claim: &ExternalClaimView, made: &str) {
         self.image = known(claim.image.clone());
         self.server_power = known(claim.power.clone());

@@ -94,7 +94,7 @@ impl DataSource for ServerClaimDataSource {
                 let place = claims.place();
                 diags.add_error(diagnostic(
                     format!("No claim is called {id}"),
-                    format!("{place} knows none of that name (NAMESPACE/NAME)."),
+                    format!("{place} does not contain a claim with that name (NAMESPACE/NAME)."),
                     AttributePath::new("id"),
                 ));
                 None

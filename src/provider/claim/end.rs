@@ -19,7 +19,7 @@ impl ClusterClaims<'_> {
             let asked = self.engine.asked_there(self.there, server, key.as_ref(), approved).await?;
             Ok::<_, EngineError>((state, asked))
         };
-        let mut lines = vec![format!("{server}: {} {id} goes.", self.there.texts().claim)];
+        let mut lines = vec![format!("{server}: {} {id} is deleted.", self.there.texts().claim)];
         match looked.await {
             // An unbound claim does not affect the server.
             Ok((state, _)) if state.claim.as_deref() != Some(id) => return,
@@ -29,8 +29,8 @@ impl ClusterClaims<'_> {
                     asked.into_iter().filter(|asked| !asked.allowed).map(|asked| asked.id.to_string()).collect();
                 if !waiting.is_empty() {
                     diags.add_warning(diagnostic(
-                        "Maintenance that waits for approval starts when a claim goes",
-                        format!("{server}: {} would need no approval any more.", waiting.join(", ")),
+                        "Deleting a claim starts maintenance that waits for approval",
+                        format!("{server}: without the claim, {} can start without approval.", waiting.join(", ")),
                         AttributePath::root(),
                     ));
                 }
@@ -38,7 +38,7 @@ impl ClusterClaims<'_> {
             Err(error) => {
                 lines.extend(self.there.after_claim(None));
                 let why = of_engine(server, &error).detail;
-                lines.push(format!("Its present state could not be read: {why}"));
+                lines.push(format!("Its current state could not be read: {why}"));
             }
         }
         diags.add_warning(diagnostic("Server will be powered off and unbound", lines.join(" "), AttributePath::root()));

@@ -80,7 +80,7 @@ async fn send(claims: &dyn ClaimLifecycle, claim: ListedClaim, found: &mut Found
         let detail: Vec<_> = problems.errors.into_iter().map(|error| error.detail).collect();
         let warning = diagnostic(
             "A claim cannot be read",
-            format!("{}: {} It is left out of the list.", claim.id, detail.join(" ")),
+            format!("{}: {} The list omits it.", claim.id, detail.join(" ")),
             AttributePath::root(),
         );
         return found.warn(warning).await;

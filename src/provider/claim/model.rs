@@ -194,7 +194,7 @@ impl ClaimModel {
         }
         let at = AttributePath::new("ignition_wo");
         if is_given(&self.ignition) && self.ignition_wo.content().is_some() {
-            bad(diags, at, "One source is possible", "Give ignition or ignition_wo, not both.");
+            bad(diags, at, "Only one source is allowed", "Set ignition or ignition_wo, not both.");
         } else {
             self.ignition_wo.check_version(diags, &self.ignition_wo_version, &AttributePath::root(), "ignition_wo");
         }
@@ -214,8 +214,8 @@ impl ClaimModel {
         ] {
             if given {
                 let detail = format!(
-                    "A claim in the coordination store only says whose the server is: it boots and waits for nothing. Leave \
-                     {name} out. Claims of {} boot servers.",
+                    "A claim in the coordination store only records the server's owner; it does not boot the server. \
+                     Remove {name}. Claims of {} boot servers.",
                     with_own_claims()
                 );
                 bad(diags, AttributePath::new(name), "Not for a claim in the coordination store", detail);
@@ -321,7 +321,7 @@ fn line(asked: &PendingMaintenance, flags: &str) -> String {
         text.push_str(&format!("; starts only in {window}"));
     }
     match (asked.policy, asked.allowed) {
-        (Policy::Enforced, _) => text.push_str(". It needs no approval (Enforced)."),
+        (Policy::Enforced, _) => text.push_str(". Approval not required (Enforced)."),
         (Policy::OwnerApproval, true) => text.push_str(". It is approved."),
         (Policy::OwnerApproval, false) => {
             let id = asked.id.to_string();

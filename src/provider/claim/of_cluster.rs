@@ -63,7 +63,7 @@ impl ClusterClaims<'_> {
         let known = self.there.tolerates().await?;
         if let Err(why) = &known {
             let server = given(&model.server).unwrap_or_default();
-            let detail = format!("{server}: {why}. Leave it out, or have the server's taint removed.");
+            let detail = format!("{server}: {why}. Remove the server from the configuration, or remove its taint.");
             bad(diags, AttributePath::new("tolerations"), "Not in this cluster", detail);
         }
         Ok(known.is_ok())
@@ -116,8 +116,8 @@ impl ClaimLifecycle for ClusterClaims<'_> {
             Ok((Some(claim), _)) if claim.owner.as_deref() != Some(self.engine.owner()) => {
                 let whose = claim.owner.map_or_else(|| "another owner".to_owned(), |owner| format!("{owner:?}"));
                 let detail = format!(
-                    "ServerClaim {id} is there and belongs to {whose}. Choose another name; import it to manage it; or read \
-                     it with the data source metal_server_claim."
+                    "ServerClaim {id} already exists and belongs to {whose}. Choose another name, import the claim \
+                     to manage it, or read it with the data source metal_server_claim."
                 );
                 return bad(diags, AttributePath::new("name"), "ServerClaim already exists", detail);
             }
@@ -177,7 +177,7 @@ impl ClaimLifecycle for ClusterClaims<'_> {
                 return None;
             }
         };
-        let detail = format!("{detail}\nNothing is left of ServerClaim {}.", wanted.id());
+        let detail = format!("{detail}\nServerClaim {} was deleted.", wanted.id());
         diags.add_error(diagnostic(summary, detail.trim().to_owned(), AttributePath::new("server")));
         None
     }
@@ -268,7 +268,7 @@ impl ClaimLifecycle for ClusterClaims<'_> {
                 diags.add_error(diagnostic(
                     format!("The claim on {server} is in another cluster"),
                     format!(
-                        "{} has no such ServerClaim, and the state was written with another one.",
+                        "{} does not contain this ServerClaim. The state was written with another cluster.",
                         self.there.address()
                     ),
                     AttributePath::root(),
@@ -309,7 +309,7 @@ impl ClaimLifecycle for ClusterClaims<'_> {
                 diags.add_error(diagnostic(
                     format!("No claim is called {id}"),
                     format!(
-                        "{} has no ServerClaim of that name (NAMESPACE/NAME) that names a server.",
+                        "{} does not contain a ServerClaim with that name (NAMESPACE/NAME) that names a server.",
                         self.there.address()
                     ),
                     AttributePath::root(),

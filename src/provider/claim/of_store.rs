@@ -48,8 +48,8 @@ impl ClaimLifecycle for StoreClaims<'_> {
         }
         let server = given(&model.server).unwrap_or_default();
         diags.add_warning(diagnostic(
-            "Maintenance that waits for approval starts when a claim goes",
-            format!("{server}: {} would need no approval any more.", waiting.join(", ")),
+            "Deleting a claim starts maintenance that waits for approval",
+            format!("{server}: without the claim, {} can start without approval.", waiting.join(", ")),
             AttributePath::root(),
         ));
     }
@@ -133,7 +133,7 @@ impl ClaimLifecycle for StoreClaims<'_> {
         }
         diags.add_error(diagnostic(
             format!("No claim is called {id}"),
-            format!("{} knows none of that name (NAMESPACE/NAME).", self.place()),
+            format!("{} does not contain a claim with that name (NAMESPACE/NAME).", self.place()),
             AttributePath::root(),
         ));
         None

@@ -62,7 +62,9 @@ block! {
         );
         trust_world_writable_paths: ValueBool => optional(
             Bool,
-            "Accept files that other users of the machine can change or replace: certificates, passwords, kubeconfigs, tokens, exec plugins and the embedded store. For CI executors whose umask is 0000 and whose machine has no other users. Default: `METAL_TRUST_WORLD_WRITABLE_PATHS`, else `false`.",
+            "Accept files that other users of the machine can change or replace: certificates, passwords, \
+             kubeconfigs, tokens, exec plugins and the embedded store. For CI executors with umask 0000 on machines \
+             without other users. Default: `METAL_TRUST_WORLD_WRITABLE_PATHS`, else `false`.",
         );
         ;
         /// Backend and gate blocks by name.

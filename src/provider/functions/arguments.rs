@@ -39,13 +39,13 @@ pub(in crate::provider) fn read(
     let argument = AttributePath::function_argument;
     let Ok(at) = moment.parse::<Timestamp>() else {
         let detail = format!("{moment:?} is not a valid RFC 3339 timestamp. Write it as one, or pass plantimestamp().");
-        bad(diags, argument(3), "Not a valid RFC 3339 timestamp", detail);
+        bad(diags, argument(3), "Invalid RFC 3339 timestamp", detail);
         return None;
     };
     let duration = match parse_duration(duration) {
         Ok(duration) => duration,
         Err(problem) => {
-            bad(diags, argument(1), "Not a duration", problem);
+            bad(diags, argument(1), "Invalid duration", problem);
             return None;
         }
     };
@@ -66,7 +66,7 @@ pub(in crate::provider) fn read(
                 "duration" => 1,
                 _ => 2,
             };
-            bad(diags, argument(index), "Not a usable window", format!("{problem}."));
+            bad(diags, argument(index), "Invalid window", format!("{problem}."));
             None
         }
     }

@@ -173,11 +173,11 @@ fn not_opened(driven: &ReconcileResult, timeout: Duration) -> Diagnostic {
 /// Builds the error for a lock that this run lost.
 fn lost(server: &str, record: Option<&Maintenance>) -> Diagnostic {
     let unknown =
-        || (format!("Lost the lock on {server}"), "The coordination store does not know it any more".to_owned());
+        || (format!("Lost the lock on {server}"), "The coordination store does not contain it any more".to_owned());
     let (summary, how) = record.map_or_else(unknown, |record| lost::lost(server, record));
     let detail = format!(
-        "{how}. This run does not touch the server any more, and does not release it. What other resources of this run did since \
-         then happened without the lock."
+        "{how}. This run does not touch the server any more, and does not release it. Since then, this run's other \
+         resources have acted without the lock."
     );
     diagnostic(summary, detail, AttributePath::root())
 }
@@ -281,8 +281,9 @@ fn closed(diags: &mut Diagnostics, server: &str, driven: &ReconcileResult, limit
 fn not_released(server: &str, cause: &str, expires: &str, id: &str, owner: &str) -> Diagnostic {
     let owner = shell_word(owner);
     let detail = format!(
-        "{cause}.\nThe lock stays, because its prior state is not restored. Fix the cause; then the next run of this configuration or, \
-         as it is overdue{expires}, the next waiter releases the server. By hand: terraform-provider-metal complete {id} --owner {owner}"
+        "{cause}.\nThe lock stays, because its prior state is not restored. Fix the cause; then the next run of this \
+         configuration, or the next waiter when the lock is overdue{expires}, releases the server. By hand: \
+         terraform-provider-metal complete {id} --owner {owner}"
     );
     diagnostic(format!("Releasing {server} failed"), detail, AttributePath::root())
 }

@@ -41,7 +41,7 @@ fn held_later(server: &str, later: &Maintenance) -> Diagnostic {
 fn handed_over(record: &Maintenance, next: &MaintenanceId) -> Diagnostic {
     let power = record.prior.as_ref().map(|prior| format!(" (power {})", prior.power)).unwrap_or_default();
     diagnostic(
-        "A server was handed over as it is",
+        "A server was handed over unchanged",
         format!(
             "{}: {} ended, and {next} has the server now (hand_over = \"direct\"). The state before {}{power} is restored when \
              {next} ends.",
@@ -73,8 +73,8 @@ pub(in crate::provider) async fn released(
                 diags.add_warning(diagnostic(
                     REVOKED,
                     format!(
-                        "{server}: {why}. The external request is gone too; power and boot were not changed, because \
-                         an external system took the server over. {observed}"
+                        "{server}: {why}. The external request was deleted too; power and boot were \
+                         not changed, because an external system took the server over. {observed}"
                     ),
                     AttributePath::root(),
                 ));
@@ -83,7 +83,7 @@ pub(in crate::provider) async fn released(
         }
         Finish::Lost => {
             diags.add_warning(diagnostic(
-                "A maintenance was released outside of this configuration",
+                "A maintenance was released outside this configuration",
                 format!("{server}: {} is {} now. Nothing more was done to the server.", record.id, record.phase.name()),
                 AttributePath::root(),
             ));
@@ -121,7 +121,7 @@ pub(in crate::provider) async fn over_already(
         Ok(Some(held)) => {
             if let Phase::Completed { ending: Ending::Released { .. }, .. } = held.record.phase {
                 diags.add_warning(diagnostic(
-                    "A maintenance was released outside of this configuration",
+                    "A maintenance was released outside this configuration",
                     format!("{server}: {} was {}. The server was not touched.", held.record.id, ended(&held.record)),
                     AttributePath::root(),
                 ));

@@ -337,8 +337,8 @@ impl MaintenanceModel {
         if policy == Some(Policy::Enforced) {
             for (name, given) in [("require_claim", require_claim), ("escalate_after", escalate_after.is_some())] {
                 if given {
-                    let detail =
-                        "policy = \"Enforced\" needs no approval. Leave it out, or say policy = \"OwnerApproval\".";
+                    let detail = "policy = \"Enforced\" does not require approval. Remove this attribute, or set \
+                                  policy = \"OwnerApproval\".";
                     bad(diags, path(name), "Only with OwnerApproval", detail);
                 }
             }

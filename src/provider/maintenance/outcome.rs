@@ -75,9 +75,9 @@ pub(in crate::provider) fn conclude(
                 let closed = record.closes_at.is_some_and(|closes| closes <= *at);
                 let why = if closed { "its window closed (on_window_close)" } else { "expires_after passed" };
                 error(
-                    format!("The maintenance of {server} was not done in time"),
+                    format!("The maintenance of {server} did not complete in time"),
                     format!(
-                        "{why} before complete_when came true. The server was released{}; the resource was not saved.",
+                        "{why} before complete_when was true. The server was released{}; the resource was not saved.",
                         as_it_was(record)
                     ),
                 );
@@ -125,7 +125,10 @@ pub(in crate::provider) fn conclude(
         Finish::NotUpdated { cause, .. } => {
             error(
                 format!("{server} could not be prepared"),
-                format!("{cause}\n{} holds the server with another configuration. Import it to change it.", record.id),
+                format!(
+                    "{cause}\n{} has locked the server with another configuration. Import it to change it.",
+                    record.id
+                ),
             );
             None
         }
@@ -171,7 +174,7 @@ fn as_it_was(record: &Maintenance) -> String {
         Some(_) if !restore::verifies(record) => ", and was not restored".to_owned(),
         Some(prior) => {
             let boot = prior.boot.as_ref().map(|boot| format!(", boot override {boot}")).unwrap_or_default();
-            format!(" as it was ({}{boot})", restore::power_restored(record, prior))
+            format!(" in its prior state ({}{boot})", restore::power_restored(record, prior))
         }
         None => " untouched".to_owned(),
     }
@@ -258,7 +261,7 @@ fn warn_of_others(
     }
     if let Some(why) = &seen.node_unseen {
         warn(
-            "A Node was not looked at",
+            "A Node was not checked",
             format!(
                 "{server}: {why}. The server is still locked. The Node's state is unknown, and so is that of every other Node \
                  in this cluster; this warning appears once."
@@ -288,7 +291,7 @@ pub(in crate::provider) async fn refresh(
         return match &record.phase {
             Phase::Completed { ending: Ending::Released { .. }, .. } | Phase::Failed { .. } => {
                 warn(
-                    "A maintenance was released outside of this configuration",
+                    "A maintenance was released outside this configuration",
                     format!(
                         "{server}: {} has ended ({}). The resource is dropped from the state.",
                         record.id,
@@ -311,8 +314,8 @@ pub(in crate::provider) async fn refresh(
         warn(
             "Maintenance is overdue",
             format!(
-                "{server}: {} should have ended at {since} (expires_after). It is held by {}; the next waiter may release it and \
-                 take the lock.",
+                "{server}: {} should have ended at {since} (expires_after). It is held by {}; the next waiter can \
+                 release it and take the lock.",
                 record.id, record.requester
             ),
         );
@@ -346,7 +349,7 @@ pub(in crate::provider) async fn refresh(
                         if model.restores_drift() {
                             "The plan prepares the server again (on_drift = \"restore\")."
                         } else {
-                            "It is not corrected; on_drift = \"restore\" does that."
+                            "The plan does not correct it; on_drift = \"restore\" would."
                         }
                     ),
                 );

@@ -55,7 +55,7 @@ impl ServerMaintenance {
         }
         if !replaced.is_empty() {
             review_change::renamed(diags, prior, model);
-            // Here, because the host drops what the creation that it plans next warns of.
+            // Here, because the host drops the warnings of the creation that it plans next.
             self.cell.unless_stopped(self.release_warning(diags, prior, private)).await;
             if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready()) {
                 self.cell.unless_stopped(self.review(diags, &engine, model, spec, prior.name_id().as_ref())).await;

@@ -313,7 +313,7 @@ impl Resource for ServerMaintenance {
             Err(error) => {
                 let mut problem = of_engine(&server, &error);
                 if matches!(error, EngineError::Machine(_)) {
-                    problem.detail += "\nThe server stays held. Destroy again when the cause is gone.";
+                    problem.detail += "\nThe server stays held. Fix the cause and destroy again.";
                 }
                 diags.add_error(problem);
                 None

@@ -110,11 +110,11 @@ fn made_before(record: &Maintenance) -> tf_provider::Diagnostic {
     let again = if record.spec.triggers.is_empty() {
         "the run that invoked it was killed before it could report. Invoke the action again to repeat the operation."
     } else {
-        "an invocation with these triggers was made. Change triggers to make it again."
+        "an earlier invocation had the same triggers. Change triggers to run the operation again."
     };
     diagnostic(
-        "An operation was made before",
-        format!("{}: {} made {}. Nothing was sent now: {again}", record.server(), record.id, record.made()),
+        "An operation has already run",
+        format!("{}: {} already ran {}. Nothing was sent now: {again}", record.server(), record.id, record.made()),
         AttributePath::root(),
     )
 }
@@ -133,8 +133,8 @@ fn conclude(
         }
         Invoked::NotEnded(driven) => {
             let detail = format!(
-                "It is {} for an earlier invocation ({}) and was not ended in {} (timeouts.invoke). Nothing was sent for this one. \
-                 Invoke the action again when it has ended.",
+                "It is {} for an earlier invocation ({}) and did not end in {} (timeouts.invoke). Nothing was sent \
+                 for this invocation. Invoke the action again after that one has ended.",
                 driven.record.phase.name(),
                 driven.record.operation_name(),
                 shown_duration(timeout)
@@ -156,12 +156,12 @@ fn conclude(
 }
 
 fn unproven(record: &Maintenance) -> tf_provider::Diagnostic {
-    let again = if record.spec.triggers.is_empty() { "invoke the action" } else { "change triggers to make it" };
+    let again = if record.spec.triggers.is_empty() { "invoke the action" } else { "change triggers to run it" };
     diagnostic(
         "An operation could not be proven",
         format!(
-            "{}: {} was sent, and the BMC does not show whether it was carried out.{} It is not sent again automatically: look at \
-             the server, and {again} again.",
+            "{}: {} was sent, and the BMC does not show whether it took effect.{} The provider does not send it \
+             again automatically: check the server, and {again} again.",
             record.server(),
             record.operation_name(),
             record.unproven_cause()
@@ -187,7 +187,7 @@ fn not_made(driven: &ReconcileResult, timeout: Duration) -> tf_provider::Diagnos
             format!("{} left the queue; the server is unchanged.", record.id),
         ),
         Finish::Refused(why) => {
-            (format!("{what} of {server} cannot be made"), format!("{why}\nNothing was done to the server."))
+            (format!("{what} of {server} cannot run"), format!("{why}\nNothing was done to the server."))
         }
         Finish::TimedOut(reason) if matches!(record.phase, Phase::Preparing(_)) => (
             format!("{what} of {server} did not end in time"),
@@ -213,7 +213,7 @@ fn not_made(driven: &ReconcileResult, timeout: Duration) -> tf_provider::Diagnos
         Finish::Interrupted | Finish::Reached => (
             format!("{what} of {server} was interrupted"),
             format!(
-                "{} is {}. What was sent is not sent again: invoke the action again to continue.",
+                "{} is {}. Invoke the action again to continue; it does not repeat requests that were already sent.",
                 record.id,
                 record.phase.name()
             ),

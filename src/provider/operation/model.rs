@@ -230,7 +230,7 @@ impl OperationModel {
         let when_off = one_of(diags, &self.when_off, path("when_off"), &WhenOff::NAMES, WhenOff::from_name);
         let proof = one_of(diags, &self.proof, path("proof"), &CompletionProof::NAMES, CompletionProof::from_name);
         if reset == Some(ResetType::Nmi) && proof == Some(CompletionProof::Boot) {
-            let detail = "An interrupt need not restart anything. Say proof = \"accepted\".";
+            let detail = "An NMI does not necessarily restart the server. Set proof = \"accepted\".";
             bad(diags, path("proof"), "Not for this operation", detail);
         }
         check_timeouts(diags, &self.timeouts);
@@ -254,7 +254,7 @@ impl OperationModel {
         let both = is_given(&self.service) && is_given(&self.operation);
         if both || (self.service.is_null() && self.operation.is_null()) {
             let detail =
-                "Give operation, for a power operation, or service, for work of the external system, and not both.";
+                "Set operation for a power operation, or service for work of the external system, but not both.";
             bad(diags, AttributePath::new("operation"), "Exactly one of operation and service", detail);
         }
         match &self.service {

@@ -73,16 +73,16 @@ async fn earlier(engine: &Engine, id: Option<&MaintenanceId>, spec: &Spec, plans
 /// Warns that apply sends no request.
 fn made_before(record: &Maintenance, plans: Plans) -> tf_provider::Diagnostic {
     let why = match plans {
-        Plans::Resource => "apply records it in this state as it is. Change triggers to make it again.",
+        Plans::Resource => "apply adds its existing record to this state. Change triggers to run the operation again.",
         Plans::Action if record.spec.triggers.is_empty() => {
-            "the run that invoked it was killed before it could report. This invocation reports it, and the next one makes it \
-             again."
+            "the run that invoked it was killed before it could report. This invocation reports it, and the next \
+             invocation runs the operation again."
         }
-        Plans::Action => "an invocation with these triggers was made. Change triggers to make it again.",
+        Plans::Action => "an earlier invocation had the same triggers. Change triggers to run the operation again.",
     };
     diagnostic(
-        "An operation was made before",
-        format!("{}: {} made {}. Nothing will be sent: {why}", record.server(), record.id, record.made()),
+        "An operation has already run",
+        format!("{}: {} already ran {}. Nothing will be sent: {why}", record.server(), record.id, record.made()),
         AttributePath::root(),
     )
 }

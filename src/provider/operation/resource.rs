@@ -60,7 +60,7 @@ fn ended(diags: &mut Diagnostics, server: &str, driven: Option<&ReconcileResult>
         return Some(());
     };
     let why = match &driven.finish {
-        Finish::TimedOut(why) | Finish::Stuck(why) => format!("waited in vain (timeouts.delete): {why}"),
+        Finish::TimedOut(why) | Finish::Stuck(why) => format!("not ended within timeouts.delete: {why}"),
         _ => "interrupted".to_owned(),
     };
     let detail = format!("{} still runs ({why}). The lock stays; destroy again to wait for its end.", driven.record.id);
@@ -90,8 +90,9 @@ fn conclude(
                 diags.add_warning(diagnostic(
                     "An operation could not be proven",
                     format!(
-                        "{server}: {what} was sent, and the BMC does not show whether it was carried out.{} It is not sent again \
-                         automatically: look at the server, and change triggers to make it again.",
+                        "{server}: {what} was sent, and the BMC does not show whether it took effect.{} The provider \
+                         does not send it again automatically: check the server, and change triggers to run it \
+                         again.",
                         record.unproven_cause()
                     ),
                     AttributePath::root(),
@@ -117,7 +118,7 @@ fn conclude(
             None
         }
         Finish::Refused(why) => {
-            error(format!("{what} of {server} cannot be made"), format!("{why}\nNothing was done to the server."));
+            error(format!("{what} of {server} cannot run"), format!("{why}\nNothing was done to the server."));
             None
         }
         Finish::TimedOut(reason) if matches!(record.phase, Phase::Preparing(_)) => {
@@ -401,7 +402,8 @@ impl Resource for ServerOperation {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         diags.add_error(diagnostic(
             format!("The operation {id} cannot be imported"),
-            "An operation is made once and leaves nothing to manage. Write the resource, and it is made.",
+            "An operation runs once, so an import would leave nothing to manage. Add the resource to the \
+             configuration to run it.",
             AttributePath::root(),
         ));
         None

@@ -89,13 +89,13 @@ impl ServiceModel {
             _ => &[],
         };
         if steps.is_empty() == self.runbook.is_null() {
-            let detail = "Give steps, or the name of a runbook, and not both.";
+            let detail = "Set steps or runbook, but not both.";
             bad(diags, AttributePath::new("service"), "Exactly one of steps and runbook", detail);
             return None;
         }
         if steps.len() > MOST_STEPS {
-            let detail = format!("It has {} steps; at most {MOST_STEPS} are possible.", steps.len());
-            bad(diags, at("steps"), "Beyond its limit", detail);
+            let detail = format!("It has {} steps; at most {MOST_STEPS} are allowed.", steps.len());
+            bad(diags, at("steps"), "Limit exceeded", detail);
         }
         let mut all = Vec::new();
         for (index, step) in (0i64..).zip(steps) {
@@ -110,7 +110,7 @@ fn check_step(diags: &mut Diagnostics, step: &Value<StepModel>, at: &AttributePa
     let step = match step {
         Value::Value(step) => step,
         Value::Null => {
-            bad(diags, at.clone(), "A step is null", "Name its interface and step, or leave the element out.");
+            bad(diags, at.clone(), "A step is null", "Set its interface and step, or remove the element.");
             return None;
         }
         Value::Unknown => return None,
@@ -125,8 +125,8 @@ fn check_step(diags: &mut Diagnostics, step: &Value<StepModel>, at: &AttributePa
             bad(
                 diags,
                 path,
-                "Beyond its limit",
-                format!("It has {} bytes; at most {MOST_ARGS} are possible.", text.len()),
+                "Limit exceeded",
+                format!("It has {} bytes; at most {MOST_ARGS} are allowed.", text.len()),
             );
         } else if !serde_json::from_str::<serde_json::Value>(text).is_ok_and(|value| value.is_object()) {
             bad(diags, path, "Not a JSON object", "Write the arguments as jsonencode({ name = value }).");
@@ -153,11 +153,11 @@ pub(in crate::provider) async fn review(
         false
     };
     let Some(control) = machine.service() else {
-        return refuse("Its backend has no system that carries out services. Use operation.".to_owned());
+        return refuse("Its backend does not support services. Use operation.".to_owned());
     };
     if hold.is_some() {
-        let detail = "The external system services no server that is in maintenance. Leave out maintenance_id: the \
-                      service takes a turn of its own.";
+        let detail = "The external system does not service a server that is in maintenance. Remove maintenance_id: \
+                      the service then waits in the queue itself.";
         return refuse(detail.to_owned());
     }
     match control.problems(service).await {
@@ -173,7 +173,7 @@ fn not_checked(diags: &mut Diagnostics, machine: &dyn Machine, spec: &Spec, erro
         return false;
     }
     let detail = format!("{}: {error}. Whether {} can be serviced was not checked.", spec.server, machine.address());
-    diags.add_warning(diagnostic("A server could not be looked at", detail, AttributePath::new("service")));
+    diags.add_warning(diagnostic("A server could not be checked", detail, AttributePath::new("service")));
     true
 }
 

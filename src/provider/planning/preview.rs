@@ -162,7 +162,7 @@ impl PreviewsModel {
         if let Some(text) = given(&self.maintenance)
             && let Err(problem) = text.parse::<MaintenanceId>()
         {
-            bad(diags, path("maintenance"), "Not an id of a maintenance", format!("{text:?}: it {problem}."));
+            bad(diags, path("maintenance"), "Not a maintenance id", format!("{text:?}: it {problem}."));
         }
         check_priority(diags, &self.priority, path("priority"));
         let server_power = power(diags, &self.server_power, path("server_power"));

@@ -54,17 +54,12 @@ pub(in crate::provider) struct MaintenanceWindow {
 impl WindowDataModel {
     fn check(&self, diags: &mut Diagnostics) {
         if self.window.is_null() {
-            bad(diags, AttributePath::new("window"), "A window is needed", "Give window, with a schedule or a name.");
+            bad(diags, AttributePath::new("window"), "A window is needed", "Set window, with a schedule or a name.");
         }
         if let Value::Value(count) = self.limit
             && !(1..=MOST).contains(&count)
         {
-            bad(
-                diags,
-                AttributePath::new("limit"),
-                "Not a possible value",
-                format!("{count} is not within 1 to {MOST}."),
-            );
+            bad(diags, AttributePath::new("limit"), "Invalid value", format!("{count} is not between 1 and {MOST}."));
         }
         moment(diags, &self.from, AttributePath::new("from"));
         if let Value::Value(window) = &self.window {

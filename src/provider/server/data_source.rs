@@ -177,7 +177,7 @@ impl DataSource for ServerDataSource {
             }
             // In a cluster too, a missing server is a mistake and not an unreachable machine.
             Err(error @ (BackendError::Missing { .. } | BackendError::NoServer { .. })) => {
-                bad(diags, AttributePath::new("name"), &format!("{name} is not there"), format!("{error}."));
+                bad(diags, AttributePath::new("name"), &format!("{name} was not found"), format!("{error}."));
                 return None;
             }
             Err(error) if error.is_misconfigured() => {
@@ -190,7 +190,7 @@ impl DataSource for ServerDataSource {
                 model.reachable = Value::Value(false);
                 diags.add_warning(diagnostic(
                     silent(&error),
-                    format!("{name}: {error}. What it would have told is null."),
+                    format!("{name}: {error}. Values that its BMC reports are null."),
                     AttributePath::root(),
                 ));
             }
@@ -242,7 +242,7 @@ impl DataSource for ServerDataSource {
             }
             Err(error) => diags.add_warning(diagnostic(
                 "The coordination store did not answer",
-                format!("{name}: {error}. Who holds it is not known."),
+                format!("{name}: {error}. Its holder is unknown."),
                 AttributePath::root(),
             )),
         }

@@ -79,14 +79,14 @@ impl IgnitionModel {
                 }
             },
             (None, None, Some(_)) => {
-                let detail =
-                    "A boot operator serves ignition from a Secret: give file, from which one is made, or secret_name.";
+                let detail = "A boot operator serves ignition from a Secret. Set file, and the provider creates the \
+                              Secret, or set secret_name.";
                 bad(diags, at.clone().attribute("url"), "Ignition cannot be fetched", detail);
                 None
             }
             (None, None, None) => None,
             _ => {
-                bad(diags, at.clone(), "One source is possible", "Give file or secret_name, not several.");
+                bad(diags, at.clone(), "Only one source is allowed", "Set file or secret_name, not both.");
                 None
             }
         }
@@ -250,17 +250,17 @@ impl BootModel {
         let given_twice = is_given(&self.ignition) && has_content;
         let ignition = match &self.ignition {
             _ if given_twice => {
-                bad(diags, path("ignition_wo"), "One source is possible", "Give ignition or ignition_wo, not both.");
+                bad(diags, path("ignition_wo"), "Only one source is allowed", "Set ignition or ignition_wo, not both.");
                 None
             }
             _ if method.is_some() && !takes_ignition && (is_given(&self.ignition) || has_content) => {
                 bad(
                     diags,
                     path(if has_content { "ignition_wo" } else { "ignition" }),
-                    "Ignition cannot be handed over",
+                    "Ignition is not supported with this method",
                     format!(
-                        "Only method = {} hands an ignition file to a server. Build it into the image, or name it on the \
-                         image's kernel command line.",
+                        "Only method = {} passes an ignition file to a server. Build it into the image, or name it \
+                         on the image's kernel command line.",
                         with_ignition("\"")
                     ),
                 );
@@ -282,18 +282,18 @@ impl BootModel {
         let name = given(&self.method).unwrap_or_default();
         match &method {
             Some(BootMethod::Http | BootMethod::VirtualMedia | BootMethod::External(_)) if self.image.is_null() => {
-                bad(diags, path("image"), "An image is needed", format!("Method {name:?} boots an image: say which."));
+                bad(diags, path("image"), "An image is needed", format!("Method {name:?} boots an image: set image."));
             }
             Some(BootMethod::Pxe | BootMethod::Disk) if is_given(&self.image) => bad(
                 diags,
                 path("image"),
-                "No image is possible",
-                format!("Method {name:?} boots what the network or the disk offers; the image would be ignored."),
+                "This method does not boot an image",
+                format!("Method {name:?} boots from the network or the disk and would ignore the image."),
             ),
             _ => {}
         }
         if is_given(&self.image_sha256) && self.image.is_null() {
-            bad(diags, path("image_sha256"), "No image to compare", "Give image too, or leave image_sha256 out.");
+            bad(diags, path("image_sha256"), "No image to compare", "Set image too, or remove image_sha256.");
         }
         let once = match self.once {
             Value::Value(once) => once,
@@ -344,7 +344,7 @@ pub(in crate::provider) fn check_url(
 ) -> Option<UrlCheck> {
     let Value::Value(check) = value else { return None };
     if check.url.is_null() {
-        bad(diags, at.clone().attribute("url"), "A URL is needed", "Say which URL must answer.");
+        bad(diags, at.clone().attribute("url"), "A URL is needed", "Set the URL that must answer.");
     }
     let url = web_url(diags, &check.url, at.clone().attribute("url"));
     let status = match check.status {

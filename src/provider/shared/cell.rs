@@ -107,7 +107,7 @@ impl Cell {
                 "Some of the provider's configuration is only known after other resources are applied. Apply those first, \
                  for example with -target."
             } else {
-                "The host asked for a server before it configured the provider."
+                "The host requested a server before it configured the provider."
             };
             diags.add_error(diagnostic("The provider is not configured", detail, AttributePath::root()));
         }

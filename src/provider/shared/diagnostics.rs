@@ -39,16 +39,15 @@ pub(in crate::provider) fn of_engine(server: &str, error: &EngineError) -> Diagn
     match error {
         EngineError::Store(error) => of_store(server, error, NOTHING_DONE),
         EngineError::StoreLost { id, cause } => {
-            let kept = format!(
-                "What was done to the server until then is in the record of {id}, and the next run goes on from there."
-            );
+            let kept =
+                format!("The record of {id} contains every completed step, and the next run continues from there.");
             of_store(server, cause, &kept)
         }
         EngineError::Machine(error) => of_machine(server, error),
         EngineError::Refused(refusal) => of_refusal(server, refusal),
         EngineError::Identity(error) => of_identity(server, error),
         EngineError::UnknownIdentifier { .. } => diagnostic(
-            format!("{server} is known by no such identifier"),
+            format!("{server} does not have this identifier"),
             format!("{error}. {NOTHING_DONE}"),
             AttributePath::root(),
         ),
@@ -62,12 +61,12 @@ pub(in crate::provider) fn of_engine(server: &str, error: &EngineError) -> Diagn
         ),
         EngineError::Stopped => diagnostic(
             format!("Waiting for {server} was interrupted"),
-            "Nothing was done to the server and nothing is left in the queue.",
+            "The server is unchanged, and the request has left the queue.",
             AttributePath::root(),
         ),
         EngineError::NotFound { id, store } => diagnostic(
             format!("{id} does not exist"),
-            format!("The coordination store {store} knows no maintenance of this name."),
+            format!("The coordination store {store} does not contain a maintenance with this name."),
             AttributePath::root(),
         ),
         EngineError::AddressUnknown { .. } => diagnostic(
@@ -99,15 +98,15 @@ fn of_store(server: &str, error: &StoreError, so: &str) -> Diagnostic {
         ),
         StoreError::Forbidden { .. } => (
             format!("The coordination store denied access for {server}"),
-            format!("{error}. {so} Check coordination_url and the rights of its user."),
+            format!("{error}. {so} Check coordination_url and its user's permissions."),
         ),
         StoreError::Untrusted { .. } => (
-            format!("The coordination store of {server} may have been changed by others"),
-            format!("{error}. {so} Then check who holds what with: terraform-provider-metal queue"),
+            format!("The coordination store of {server} is unsafe to use"),
+            format!("{error}. {so} Then check the lock holders with: terraform-provider-metal queue"),
         ),
         StoreError::Unreadable { .. } => (
             format!("The lock of {server} cannot be read"),
-            format!("{error}. {so} Use the provider version that wrote it, or a newer one."),
+            format!("{error}. {so} Use the provider version that wrote it, or a newer version."),
         ),
         StoreError::WentBack { .. } => (
             format!("The coordination store of {server} went back in time"),
@@ -120,14 +119,14 @@ fn of_store(server: &str, error: &StoreError, so: &str) -> Diagnostic {
         StoreError::NameTaken { id, key } => (
             format!("{id} is already used for another server"),
             format!(
-                "It is active for the machine {key}. {so} A maintenance is found by its namespace and name, so \
-                 both must be unique in a coordination store. Choose another name; where this one replaces it, remove \
-                 create_before_destroy, so that it is released first."
+                "It is active for the machine {key}. {so} The provider finds a maintenance by namespace and name, so \
+                 both must be unique in a coordination store. Choose another name. If this resource replaces the \
+                 active maintenance, remove create_before_destroy, so that the maintenance is released first."
             ),
         ),
         // Happens only if processes repeatedly claim one identifier at the same time.
         StoreError::OtherIdentity { .. } => (
-            format!("Identifying {server} did not succeed"),
+            format!("{server} could not be identified"),
             format!("{error}, and another process changes it at the same time. {so} Apply again."),
         ),
     };
@@ -147,7 +146,7 @@ pub(in crate::provider) fn silent(error: &BackendError) -> &'static str {
         BackendError::Unauthorized { .. } => "A BMC refused the credentials",
         BackendError::NoSystem { .. } => "A system is not behind its BMC",
         BackendError::NoServer { .. } => "A server does not exist",
-        BackendError::NoLockKey { .. } => "A server has no lock key",
+        BackendError::NoLockKey { .. } => "A server's lock key is missing",
         BackendError::Missing { .. } => "A required object of a server does not exist",
         BackendError::Rejected { transient: false, .. } => "A request about a server was refused",
         BackendError::Unsupported { .. } => "A server does not support a request",
@@ -183,7 +182,7 @@ pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Dia
             AttributePath::root(),
         ),
         BackendError::NotSent { .. } => (
-            format!("A change of {server} was broken off"),
+            format!("A change of {server} was interrupted"),
             "Apply again: the server's observed state decides which step follows.",
             AttributePath::root(),
         ),
@@ -204,19 +203,21 @@ pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Dia
         BackendError::Unsupported { .. } => {
             (format!("{server} does not support this request"), "", AttributePath::root())
         }
-        BackendError::NoLockKey { .. } => (format!("{server} has no lock key"), "", AttributePath::new("server")),
+        BackendError::NoLockKey { .. } => {
+            (format!("The lock key of {server} is missing"), "", AttributePath::new("server"))
+        }
         BackendError::Missing { .. } => {
             (format!("A required object of {server} does not exist"), "", AttributePath::root())
         }
-        BackendError::Denied { .. } => (format!("{server} may not be used"), "", AttributePath::root()),
+        BackendError::Denied { .. } => (format!("Access to {server} was denied"), "", AttributePath::root()),
         BackendError::Node { .. } => (format!("The Node of {server} was not reached"), "", AttributePath::root()),
         BackendError::Elsewhere { .. } => {
             (format!("{server} is not reached by this configuration"), ELSEWHERE, AttributePath::root())
         }
         BackendError::OtherServer { .. } => (
             format!("{server} is another server than before"),
-            "Let its name lead to the server that is held, and apply again. Where that server is gone, end the maintenance as it is, with \
-             release --accept-as-is.",
+            "Change the configuration so that its name refers to the held server, and apply again. If that server \
+             does not exist any more, end the maintenance without a restore: release --accept-as-is.",
             AttributePath::root(),
         ),
         BackendError::Invalid { attribute, .. } => {
@@ -256,19 +257,19 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
             AttributePath::new("name"),
         ),
         Refusal::NoNumberLeft(what) => (
-            format!("The lock of {server} has no {what} left"),
+            format!("The lock of {server} has reached its largest {what}"),
             format!(
-                "The stored {what} is the largest one, so that no process can act on the server. No process counts that far: a \
-                 role of the store wrote it. {NOTHING_DONE} `terraform-provider-metal store check` names the lock; an \
-                 administrator of the store repairs it."
+                "The stored {what} has the largest possible value, so no process can act on the server. No process \
+                 counts that far: someone with write access to the store set it. {NOTHING_DONE} \
+                 `terraform-provider-metal store check` names the lock; a store administrator must repair it."
             ),
             AttributePath::new("server"),
         ),
         Refusal::InUse { id, by, until } => (
-            format!("{id} is being worked on"),
+            format!("Another process works on {id}"),
             format!(
-                "{by} has it; its lease runs until {} and is renewed while it works. {NOTHING_DONE} Wait for it, or, if it \
-                 is known to be gone, apply again after that time.",
+                "{by} works on it; its lease runs until {} and is renewed while it works. {NOTHING_DONE} Wait until \
+                 that process ends. If it has already ended, apply again after that time.",
                 shown_time(*until)
             ),
             AttributePath::new("name"),
@@ -276,20 +277,21 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
         Refusal::Elsewhere { id, recorded, reached, why } => {
             let unproven = match why {
                 Elsewhere::Unproven => {
-                    " Whether both are one cluster cannot be told: a role has to allow \"get\" on the namespace kube-system."
+                    " The provider cannot verify that both are one cluster: this requires a role that allows \"get\" \
+                     on the namespace kube-system."
                 }
                 Elsewhere::Backend | Elsewhere::Cluster => "",
             };
             let detail =
-                format!("{id} is in force in {recorded}. This configuration reaches {reached}.{unproven} {ELSEWHERE}");
+                format!("{id} is active in {recorded}. This configuration reaches {reached}.{unproven} {ELSEWHERE}");
             (format!("{server} is not reached by this configuration"), detail, AttributePath::root())
         }
         Refusal::HeldByOurselves { holder } => (
             format!("{server} is held by {holder}"),
             format!(
-                "A boot configuration or an operation without maintenance_id queues on its own. It would wait for \
-                 {holder} of the same owner, and never end if both are in one configuration. {NOTHING_DONE} Set \
-                 maintenance_id = \"{holder}\" (the id of that metal_server_maintenance)."
+                "A boot configuration or an operation without maintenance_id queues separately. It would wait for \
+                 {holder}, which has the same owner, and never end if both are in one configuration. {NOTHING_DONE} \
+                 Set maintenance_id = \"{holder}\", that metal_server_maintenance's id."
             ),
             AttributePath::new("maintenance_id"),
         ),
@@ -304,15 +306,15 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
         ),
         Refusal::ParentNotHolding => (
             format!("{server} is not held by that maintenance"),
-            format!("{NOTHING_DONE} maintenance_id must be the id of a maintenance that holds this server now."),
+            format!("{NOTHING_DONE} Set maintenance_id to this server's current holder."),
             AttributePath::new("maintenance_id"),
         ),
         Refusal::KnownToAnother { id, known } => (
             format!("Another state manages {id}"),
             format!(
-                "{} saved it at {}. {NOTHING_DONE} Two states of one maintenance would release the server under each \
-                 other: destroy it where it is managed. If that state is lost or was not saved, take it over: set adopt = true, or \
-                 add an import block with id = \"{id}\", and apply.",
+                "{} saved it at {}. {NOTHING_DONE} If two states managed one maintenance, each could release the \
+                 server while the other uses it: destroy it where it is managed. If that state is lost or was not \
+                 saved, take it over: set adopt = true, or add an import block with id = \"{id}\", and apply.",
                 known.by,
                 shown_time(known.since)
             ),
@@ -321,8 +323,9 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
         Refusal::ReleasedBefore { released } => (
             format!("{} was released by a person", released.id),
             format!(
-                "{released}. {NOTHING_DONE} To run the work again, change triggers or the name. To let this configuration \
-                 take the server again, agree with that person and run: terraform-provider-metal release --allow {}",
+                "{released}. {NOTHING_DONE} To run the work again, change triggers or the name. To allow this \
+                 configuration to lock the server again, agree with that person and run: terraform-provider-metal \
+                 release --allow {}",
                 released.id
             ),
             AttributePath::new("triggers"),
@@ -330,30 +333,31 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
         Refusal::NotAllowedUnder { holder, existing, asked } => (
             format!("{holder} belongs to another owner"),
             format!(
-                "Its owner is {existing:?}; this provider's owner is {asked:?}. {NOTHING_DONE} The owner of {holder} allows \
-                 it there with allow_under = [{asked:?}]."
+                "Its owner is {existing:?}; this provider's owner is {asked:?}. {NOTHING_DONE} To allow it, the \
+                 owner of {holder} sets allow_under = [{asked:?}] there."
             ),
             AttributePath::new("maintenance_id"),
         ),
         Refusal::ToBeInspected { id, since, reason } => (
             format!("{id} waits for an inspection"),
             format!(
-                "The coordination store was restored at {} ({reason:?}), so its last changes are lost: the server may be \
-                 changed, and the prior state may be wrong. {NOTHING_DONE} Inspect {server}, then run \
-                 `terraform-provider-metal store inspected {id} --reason TEXT`.",
+                "The coordination store was restored at {} ({reason:?}), so its last changes are lost: the server \
+                 could be changed, and the recorded prior state could be wrong. {NOTHING_DONE} Inspect {server}, \
+                 then run `terraform-provider-metal store inspected {id} --reason TEXT`.",
                 shown_time(*since)
             ),
             AttributePath::root(),
         ),
         Refusal::Unreadable { id, why } => (
             format!("{id} cannot be read"),
-            format!("{why}. {NOTHING_DONE} Use the provider version that wrote it, or a newer one."),
+            format!("{why}. {NOTHING_DONE} Use the provider version that wrote it, or a newer version."),
             AttributePath::new("name"),
         ),
         Refusal::Claimed { claim } => (
             format!("{server} is claimed already"),
             format!(
-                "{claim} has claimed it as {} since {}. {NOTHING_DONE} A server has one owner; agree with them who it is.",
+                "{claim} has claimed it as {} since {}. {NOTHING_DONE} A server has one owner; agree with them on \
+                 the owner.",
                 claim.id,
                 shown_time(claim.since)
             ),
@@ -362,8 +366,8 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
         Refusal::NotClaimed => (
             format!("{server} is not claimed"),
             format!(
-                "Only the owner of a claim (metal_server_claim) approves. {NOTHING_DONE} An unclaimed server needs no \
-                 approval."
+                "Only a claim's owner (metal_server_claim) approves. {NOTHING_DONE} An unclaimed server does not \
+                 require approval."
             ),
             AttributePath::new("server"),
         ),
@@ -377,7 +381,7 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
             AttributePath::new("server"),
         ),
         Refusal::AliasMoved { .. } | Refusal::LockInUse { .. } => (
-            format!("Identifying {server} did not succeed"),
+            format!("{server} could not be identified"),
             format!("{refusal}. {NOTHING_DONE} Apply again."),
             AttributePath::new("server"),
         ),
@@ -412,7 +416,7 @@ pub(in crate::provider) fn managed_elsewhere(server: &str, refusal: &Refusal) ->
 pub(in crate::provider) fn other_owner(server: &str, refusal: &Refusal) -> Diagnostic {
     let mut problem = of_refusal(server, refusal);
     problem.summary = "Maintenance belongs to another owner".into();
-    problem.detail = format!("{server}: {refusal}. An apply or a destroy that acts on it is refused.").into();
+    problem.detail = format!("{server}: {refusal}. Every apply or destroy that acts on it is refused.").into();
     problem.attribute = AttributePath::root();
     problem
 }

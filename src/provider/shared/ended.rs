@@ -39,7 +39,7 @@ pub(in crate::provider) fn after_revocation(model: &MaintenanceModel) -> &'stati
     if model.wait_for() == WaitFor::Completed {
         "The next apply fails, because the maintenance cannot complete."
     } else if model.keeps_ended() {
-        "The next apply ends the maintenance and locks nothing (on_end = \"keep\")."
+        "The next apply ends the maintenance and does not lock a server (on_end = \"keep\")."
     } else {
         "The plan replaces the resource, which requests the maintenance again; on_end = \"keep\" prevents that."
     }
@@ -95,8 +95,8 @@ pub(in crate::provider) fn may_change(
     diags.add_error(diagnostic(
         format!("The maintenance of {server} has ended and cannot change"),
         format!(
-            "{how}{id} does not hold {server} any more, so that a change of {} would do nothing. The server and the state are \
-             unchanged. Change triggers to run the maintenance again.",
+            "{how}{id} does not hold {server} any more, so changing {} would have no effect. The server and the \
+             state are unchanged. Change triggers to run the maintenance again.",
             changed.join(", ")
         ),
         AttributePath::new(*first),
@@ -126,7 +126,7 @@ pub(in crate::provider) fn warning(record: &Maintenance, model: &MaintenanceMode
     let expired = matches!(record.phase, Phase::Completed { ending: Ending::Expired, .. });
     let summary = if expired { "Maintenance has expired" } else { "Maintenance has ended" };
     let next = if model.keeps_ended() {
-        "The resource stays in the state and holds nothing (on_end = \"keep\")."
+        "The resource stays in the state without a lock (on_end = \"keep\")."
     } else {
         "The plan replaces the resource, which requests the maintenance again; on_end = \"keep\" prevents that."
     };

@@ -82,7 +82,7 @@ impl FilterModel {
         if let Some(state) = unknown {
             let names: Vec<String> = states.iter().map(|state| format!("{state:?}")).collect();
             let detail = format!("{state:?} is not one of {}.", names.join(", "));
-            bad(diags, AttributePath::new("states"), "Not a possible value", detail);
+            bad(diags, AttributePath::new("states"), "Invalid value", detail);
         }
     }
 

@@ -28,9 +28,9 @@ pub(in crate::provider) fn moved(diags: &mut Diagnostics, from: &MovedState) -> 
     let told = match from.type_name.as_str() {
         "kubernetes_manifest" => of_manifest(&from.attributes),
         name if WITHOUT_CONTENT.contains(&name) => Ok(format!(
-            "{name}: nothing of it is kept, and its provisioners do not run, nor do those of its destroy. If one of them took \
-             the server out of service, undo that by hand. The maintenance is created: it locks the server as it finds it, \
-             and restores that state."
+            "{name}: the move keeps none of its data and does not run its provisioners, including those for destroy. \
+             If a provisioner took the server out of service, undo that by hand. The new maintenance locks the \
+             server in its current state and restores that state."
         )),
         name => Err(format!(
             "A metal_server_maintenance takes over a kubernetes_manifest of a ServerMaintenance, a null_resource or a \
@@ -46,8 +46,8 @@ pub(in crate::provider) fn moved(diags: &mut Diagnostics, from: &MovedState) -> 
             diags.add_error(diagnostic(
                 format!("A {} cannot be moved to metal_server_maintenance", from.type_name),
                 format!(
-                    "{why} Nothing was changed. Remove the moved block; a removed block or `state rm` forgets the old resource \
-                     without destroying it."
+                    "{why} Nothing was changed. Remove the moved block. To drop the old resource from the state \
+                     without destroying it, use a removed block or `state rm`."
                 ),
                 AttributePath::root(),
             ));
@@ -60,7 +60,7 @@ pub(in crate::provider) fn moved(diags: &mut Diagnostics, from: &MovedState) -> 
 fn of_manifest(attributes: &Json) -> Result<String, String> {
     // Dynamic values are stored with their type.
     let whole = |name: &str| attributes.get(name).map(|of| of.get("value").unwrap_or(of)).filter(|of| of.is_object());
-    let manifest = whole("manifest").or_else(|| whole("object")).ok_or("It has no manifest.")?;
+    let manifest = whole("manifest").or_else(|| whole("object")).ok_or("It does not contain a manifest.")?;
     let text = |path: &str| manifest.pointer(path).and_then(Json::as_str).unwrap_or_default();
     let (group, kind) = (text("/apiVersion").split('/').next().unwrap_or_default(), text("/kind"));
     if kind != "ServerMaintenance" || !group.ends_with("ironcore.dev") {
@@ -69,7 +69,7 @@ fn of_manifest(attributes: &Json) -> Result<String, String> {
     let (name, server) = (text("/metadata/name"), text("/spec/serverRef/name"));
     let namespace = Some(text("/metadata/namespace")).filter(|text| !text.is_empty()).unwrap_or("default");
     if ![namespace, name, server].iter().all(|text| is_name(text)) {
-        return Err("Its namespace, its name or the name of its server is not a valid name of Kubernetes.".to_owned());
+        return Err("Its namespace, its name or its server's name is not a valid Kubernetes name.".to_owned());
     }
     Ok(format!(
         "kubernetes_manifest: the ServerMaintenance {namespace}/{name} stays in the cluster, and keeps {server} in maintenance, \
@@ -138,9 +138,11 @@ mod tests {
         other["kind"] = json!("Server");
         let mut hostile = manifest();
         hostile["metadata"]["name"] = json!("x; rm -rf /");
-        for (manifest, why) in
-            [(other, "not a ServerMaintenance"), (hostile, "not a valid name"), (json!(null), "no manifest")]
-        {
+        for (manifest, why) in [
+            (other, "not a ServerMaintenance"),
+            (hostile, "not a valid Kubernetes name"),
+            (json!(null), "not contain a manifest"),
+        ] {
             let refused = from("kubernetes_manifest", json!({ "manifest": manifest })).unwrap_err();
             assert!(refused.contains(why), "{refused}");
         }
@@ -148,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_has_no_content_is_forgotten_and_the_rest_is_refused() {
-        assert!(from("terraform_data", json!({})).unwrap().contains("provisioners do not run"));
+        assert!(from("terraform_data", json!({})).unwrap().contains("does not run its provisioners"));
         assert!(from("null_resource", json!({ "triggers": null })).is_ok());
         assert!(from("aws_instance", json!({})).unwrap_err().contains("aws_instance is neither"));
     }

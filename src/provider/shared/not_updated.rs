@@ -28,12 +28,13 @@ pub(in crate::provider) async fn not_updated(
             "{cause}\nThe server was not changed and {now}. The state keeps the previous values. Fix the cause and apply again."
         ),
         Undone::Done => format!(
-            "{cause}\nThe change was undone: the previous configuration is in force again. The server {now}. The state keeps \
-             the previous values. Fix the cause and apply again."
+            "{cause}\nThe change was undone, and the previous configuration is active again. The server {now}. The \
+             state keeps the previous values. Fix the cause and apply again."
         ),
         Undone::Failed(why) => format!(
-            "{cause}\nUndoing the change failed too: {why}\nThe server {now}, and may be between both configurations. The \
-             state keeps the previous values. Apply again to resume, or destroy to restore the prior state."
+            "{cause}\nUndoing the change failed too: {why}\nThe server {now}, and could have parts of both \
+             configurations. The state keeps the previous values. Apply again to resume, or destroy to restore the \
+             prior state."
         ),
     };
     diags.add_error(diagnostic(summary, detail, AttributePath::root()));

@@ -90,7 +90,7 @@ impl OwnTurn<'_> {
         check_priority(diags, self.priority, path("priority"));
         hold_named(diags, self.maintenance_id);
         if is_given(self.maintenance_id) && is_given(self.window) {
-            let detail = "With maintenance_id the server is held already: the window of that maintenance counted.";
+            let detail = "With maintenance_id the server is already locked: only that maintenance's window applies.";
             bad(diags, path("window"), "Not under a maintenance", detail);
         }
         let policy = self.policy(diags);
@@ -120,8 +120,8 @@ impl OwnTurn<'_> {
         let policy = match (self.policy.is_null(), default) {
             (true, Some(default)) => Some(default),
             (true, None) => {
-                let detail =
-                    "Set policy to \"OwnerApproval\" or \"Enforced\", or set maintenance_id to act under a hold.";
+                let detail = "Set policy to \"OwnerApproval\" or \"Enforced\", or set maintenance_id to act under an \
+                              existing lock.";
                 bad(diags, path("policy"), "A policy is needed", detail);
                 None
             }
@@ -131,9 +131,10 @@ impl OwnTurn<'_> {
         let is_certain = is_given(self.policy) || is_given(self.maintenance_id);
         if policy == Some(Policy::Enforced) && is_certain {
             let detail = if under && self.policy.is_null() {
-                "Under a maintenance no approval is needed without a policy. Set policy = \"OwnerApproval\"."
+                "Under a maintenance, approval is not required by default. Set policy = \"OwnerApproval\"."
             } else {
-                "policy = \"Enforced\" needs no approval. Remove it, or set policy = \"OwnerApproval\"."
+                "policy = \"Enforced\" does not require approval. Remove this attribute, or set policy = \
+                 \"OwnerApproval\"."
             };
             let require_claim = *self.require_claim == Value::Value(true);
             for (name, counts) in [("require_claim", require_claim), ("escalate_after", is_given(self.escalate_after))]
@@ -149,7 +150,7 @@ impl OwnTurn<'_> {
 
 /// Returns the maintenance in `maintenance_id`.
 pub(in crate::provider) fn hold_named(diags: &mut Diagnostics, maintenance_id: &Text) -> Option<MaintenanceId> {
-    let (at, hint) = (AttributePath::new("maintenance_id"), " Use the id of a metal_server_maintenance.");
+    let (at, hint) = (AttributePath::new("maintenance_id"), " Set it to a metal_server_maintenance's id.");
     read_id(diags, given(maintenance_id)?, at, "a maintenance", hint)
 }
 

@@ -227,8 +227,8 @@ impl Private {
             Ok(_) => diagnostic(
                 format!("The record of {server} was not found"),
                 format!(
-                    "{} has no record of {}. The server and the state are unchanged. Plan again: the refresh finds out whether the \
-                     resource still exists.",
+                    "{} does not contain a record of {}. The server and the state are unchanged. Plan again: the \
+                     refresh checks if the resource still exists.",
                     engine.store().address(),
                     given(state.id).unwrap_or("this resource")
                 ),
@@ -248,8 +248,9 @@ fn before(record: &Maintenance) -> String {
 }
 
 /// The fix after a store was deleted. The host shows the resource address with the error.
-const STORE_DELETED: &str = "If that store was deleted, nothing else knows the resource: remove it from the state with `tofu state rm \
-                             ADDRESS` (or `terraform state rm ADDRESS`) and apply again.";
+const STORE_DELETED: &str = "If that store was deleted, no other place has a record of the resource: remove it from \
+                             the state with `tofu state rm ADDRESS` (or `terraform state rm ADDRESS`) and apply \
+                             again.";
 
 /// The private state of a claim or an approval: where it is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -313,8 +314,9 @@ impl Owned {
                 engine.store().address()
             ),
             _ => format!(
-                "The state has no private data, and {} does not know the machine or does not answer. Nothing was changed. Set \
-                 coordination_url to the store that was used before, and run the command again.",
+                "The state does not contain private data, and {} does not contain the machine or does not answer. \
+                 Nothing was changed. Set coordination_url to the store that was used before, and run the command \
+                 again.",
                 engine.store().address()
             ),
         };

@@ -27,9 +27,8 @@ use crate::provider::{shared::others, shared::standing::NameStatus, shared::valu
 pub(in crate::provider) const APPROVAL_MISSING: &str = "An approval is missing";
 /// Summary of a warning: a holder or waiters come first.
 pub(in crate::provider) const AHEAD: &str = "Other maintenance is ahead";
-/// Summary of a warning: the same owner's maintenance holds the server, and the request does not
-/// name it.
-const OWN_HOLD: &str = "A maintenance of the same owner holds the server";
+/// Summary of a warning: the request does not name the same owner's lock on the server.
+const OWN_HOLD: &str = "Server is held by the same owner";
 /// Summary of a warning: the lock also has another name.
 const SHARED_LOCK: &str = "Servers share one lock";
 /// Summary of a warning: the window is closed now.
@@ -212,16 +211,16 @@ impl Prospect {
         lines.extend(self.owner_line.iter().map(|line| format!("Owner: {line}")));
         let names: Vec<String> = self.ahead.iter().map(ToString::to_string).collect();
         if let Some(hold) = &self.own_hold {
-            lines.push(format!("Queue: {hold} of the same owner holds it."));
+            lines.push(format!("Queue: held by {hold}, which has the same owner."));
         }
         lines.push(match (self.store_answered, names.len()) {
             (false, _) => {
                 format!("Queue: unknown; no response from the coordination store or the backend of {}.", self.server)
             }
-            (true, 0) if self.name.holds() => "Queue: it holds the server already.".to_owned(),
+            (true, 0) if self.name.holds() => "Queue: this maintenance already holds the server.".to_owned(),
             (true, 0) if self.own_hold.is_some() => "Set maintenance_id to act under that maintenance.".to_owned(),
             (true, 0) => match &self.reclaimed {
-                Some(reclaimed) => format!("Queue: free once {} is released, which is overdue.", reclaimed.id),
+                Some(reclaimed) => format!("Queue: free once {}, which is overdue, is released.", reclaimed.id),
                 None => "Queue: free.".to_owned(),
             },
             (true, n) => format!("Queue: {n} ahead: {}.", names.join(", ")),
@@ -249,9 +248,8 @@ impl Prospect {
         released.map(|(summary, why)| (format!("{summary} for {server}"), format!("{server}: {why}"))).collect()
     }
 
-    /// What stands between the request and its start, each with a summary of its own: hosts fold
-    /// warnings of one summary into one, and a missing approval must not disappear behind a power
-    /// change of another server.
+    /// Returns the blockers of the start. Each has a separate summary, because hosts fold warnings
+    /// with equal summaries and would hide a missing approval behind another server's power change.
     pub(in crate::provider) fn obstacles(&self) -> Vec<(&'static str, String)> {
         let server = &self.server;
         let mut found = Vec::new();
@@ -261,8 +259,9 @@ impl Prospect {
         }
         if let Some(hold) = &self.own_hold {
             let why = format!(
-                "{server}: {hold} of the same owner holds it, and a request without maintenance_id is refused meanwhile. Set \
-                 maintenance_id = \"{hold}\", unless this plan destroys that maintenance."
+                "{server}: {hold}, which has the same owner, holds it. Until it ends, apply refuses a request \
+                 without maintenance_id. Set maintenance_id = \"{hold}\", unless this plan destroys that \
+                 maintenance."
             );
             found.push((OWN_HOLD, why));
         }
@@ -287,7 +286,7 @@ impl Prospect {
         view: &LockView,
         planned: &PlannedRun,
     ) {
-        // An external system's claim is told by the outlook.
+        // The outlook shows an external system's claim.
         let Some(ownership) = engine.kept_ownership(view) else { return };
         let claim = ownership.claim.as_ref();
         self.owner = claim.map(|claim| (claim.owner.clone(), claim.contact.clone()));
@@ -297,7 +296,7 @@ impl Prospect {
         }
         if engine.always_performs() {
             let whom = claim.map_or_else(|| "unclaimed".to_owned(), ToString::to_string);
-            let line = format!("{whom}; approval not required (the provider's always_perform_maintenance).");
+            let line = format!("{whom}; approval not required (always_perform_maintenance in the provider).");
             self.owner_line = Some(line);
             return;
         }
@@ -313,7 +312,7 @@ impl Prospect {
             (None, Consent::Missing(_)) => {
                 "it is not claimed; require_claim waits for a claim and an approval.".to_owned()
             }
-            (None, _) => "Unclaimed: no approval is needed.".to_owned(),
+            (None, _) => "Unclaimed: approval not required.".to_owned(),
             (Some(claim), Consent::Missing(missing)) => {
                 let mut line = format!("{claim}, no approval yet for {name} (digest {}).", record.digest);
                 if missing.escalates_at.is_some()
@@ -354,7 +353,7 @@ impl Prospect {
         let opens = format!("opens {} (in {shown}) for {lasts}", window.shown(next.start));
         if let Some(patience) = patience.filter(|patience| until > *patience) {
             let place = if limit == "timeouts.create" {
-                ", or take a place in the queue with wait_for = \"Enqueued\" and apply again in the window"
+                ", or enter the queue with wait_for = \"Enqueued\" and apply again in the window"
             } else {
                 ""
             };
@@ -397,8 +396,12 @@ async fn hand_over(engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView)
     let between = queue::waiting(&view.lock, engine.tuning().aging, view.now);
     let between = between.iter().any(|entry| entry.spec.priority >= asked.spec.priority && !direct(&entry.spec));
     Some(if direct(&holder.spec) && !between {
-        format!("Hand-over: takes the server as {} leaves it. The state before that is restored at the end.", holder.id)
+        format!(
+            "Hand-over: takes the server over from {} without a restore. The state before that maintenance is \
+             restored at the end.",
+            holder.id
+        )
     } else {
-        format!("Hand-over: {} or another one before it restores the server first.", holder.id)
+        format!("Hand-over: {}, or another maintenance that goes first, restores the server.", holder.id)
     })
 }

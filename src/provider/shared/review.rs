@@ -42,8 +42,7 @@ const INVALID_JSON: &str = "A BMC sends invalid JSON";
 /// Summary of a warning: the server's properties and capabilities were not read.
 const NOT_CHECKED: &str = "A BMC was not checked";
 
-/// Reviews a hold that is about to be asked for.
-/// Returns the server's lock key, if known.
+/// Reviews a planned request for a lock. Returns the server's lock key, if known.
 pub(in crate::provider) async fn maintenance(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -109,7 +108,7 @@ pub(in crate::provider) async fn operation(
             diags,
             AttributePath::new("proof"),
             &format!("{} does not support this request", spec.server),
-            "The BMC shows no boot progress. Say proof = \"power\".",
+            "The BMC does not report boot progress. Set proof = \"power\".",
         );
         return;
     }
@@ -160,7 +159,7 @@ pub(in crate::provider) async fn hold(
                 diags,
                 at(),
                 "Not a maintenance",
-                format!("{id} holds nothing; use the id of a metal_server_maintenance."),
+                format!("{id} does not lock a server; use a metal_server_maintenance's id."),
             );
             Err(())
         }
@@ -191,12 +190,12 @@ pub(in crate::provider) async fn may_act_under(
 
 /// Warns that nothing was checked, because the provider's configuration is not known before apply.
 pub(in crate::provider) fn not_checked(diags: &mut Diagnostics, effect: &Text) {
-    let effect = given(effect).unwrap_or("what happens to the server is not known yet");
+    let effect = given(effect).unwrap_or("the effect on the server is not known yet");
     diags.add_warning(diagnostic(
         NOT_CHECKED,
         format!(
-            "{effect} (not checked): the provider's configuration is only known during apply, so that neither BMC nor queue, \
-             approval and window were read."
+            "{effect} (not checked): the provider's configuration is only known during apply. The plan did not read \
+             the BMC, the queue, approvals or the window."
         ),
         AttributePath::root(),
     ));
@@ -209,8 +208,8 @@ pub(in crate::provider) struct PlanCheck {
     key: Option<LockKey>,
 }
 
-/// Checks that the server exists and can do what is asked. Tells what it answered. `None`: an error
-/// was reported.
+/// Checks that the server exists and supports the request. Returns its answer, or `None` after
+/// reporting an error.
 pub(in crate::provider) async fn server(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -224,11 +223,11 @@ pub(in crate::provider) async fn server(
         Err(error) if error.is_transient() || unchecked(&error) => {
             diags.add_warning(diagnostic(
                 match &error {
-                    _ if unchecked(&error) => "A server could not be looked at",
+                    _ if unchecked(&error) => "A server could not be checked",
                     BackendError::ClusterAway { .. } => silent(&error),
                     _ => NOT_CHECKED,
                 },
-                format!("{}: {error}. What the server can do was not checked.", spec.server),
+                format!("{}: {error}. The server's capabilities were not checked.", spec.server),
                 AttributePath::new("server"),
             ));
             return Some(PlanCheck { view: None, capabilities: None, key: None });
@@ -300,8 +299,8 @@ pub(in crate::provider) async fn server(
             at,
             &format!("The state of {} is not known", spec.server),
             format!(
-                "Its BMC shows {what}, without which the server could not be restored. Plan again once it shows that, or lock the \
-                 server as it is, without server_power and boot configuration."
+                "Its BMC shows {what}, so the server could not be restored. Plan again when the BMC shows its \
+                 complete state, or lock the server without server_power and boot configuration."
             ),
         );
         return None;
@@ -363,7 +362,7 @@ async fn effects(
         diags.add_warning(diagnostic("The lock covers this machine only", warning, AttributePath::root()));
     }
     if let Some(warning) = engine.store().loss_warning() {
-        diags.add_warning(diagnostic("The coordination store may lose changes", warning, AttributePath::root()));
+        diags.add_warning(diagnostic("The coordination store can lose changes", warning, AttributePath::root()));
     }
     let key = match seen.key.clone() {
         Some(key) => Some(key),
@@ -415,7 +414,7 @@ async fn effects(
             obstacles.extend(shown.obstacles);
             unasked = shown.unasked;
         }
-        Err(error) => lines.push(format!("What the external system would do was not checked: {error}.")),
+        Err(error) => lines.push(format!("The external system's actions were not checked: {error}.")),
     }
     if spec.kind == MaintenanceKind::BootConfiguration {
         let own = engine.is_external(&spec.server).then(|| "the external system".to_owned());
@@ -423,7 +422,7 @@ async fn effects(
         let before = gates.iter().filter(|gate| gate.gate.is_some()).map(|gate| gate.shown().to_owned());
         let kept = own.into_iter().chain(before);
         lines.extend(kept.map(|system| {
-            format!("The request to {system} stays: the server is held as long as this resource exists.")
+            format!("The request to {system} stays: the server is locked as long as this resource exists.")
         }));
     }
     lines.extend(engine.node_outlook(spec).await);

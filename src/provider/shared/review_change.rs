@@ -27,7 +27,7 @@ use crate::provider::{
 /// Summary of a warning: a maintenance on the same server gets another name.
 const RENAMED: &str = "A renamed maintenance follows its predecessor";
 /// Summary of a warning: apply does not wait for the server.
-const NOT_WAITED_FOR: &str = "Dependents may run before a server is held";
+const NOT_WAITED_FOR: &str = "Dependents can run before the server is locked";
 
 /// Reviews an in-place change of the record `uid`: missing capabilities and, with `effect`, the
 /// consequences for the server.
@@ -102,9 +102,9 @@ pub(in crate::provider) fn not_waited_for(diags: &mut Diagnostics, model: &Maint
     diags.add_warning(diagnostic(
         NOT_WAITED_FOR,
         format!(
-            "{}: with wait_for = \"Enqueued\" apply returns with a queue position. What depends on this resource runs although \
-             the server is not held, unless a postcondition stops it: lifecycle {{ postcondition {{ condition = self.state == \
-             \"InMaintenance\" }} }}.",
+            "{}: with wait_for = \"Enqueued\" apply returns with a queue position. Dependents of this resource then \
+             run although the server is not locked, unless a postcondition stops them: lifecycle {{ postcondition {{ \
+             condition = self.state == \"InMaintenance\" }} }}.",
             given(&model.server).unwrap_or("The server")
         ),
         AttributePath::new("wait_for"),

@@ -45,7 +45,7 @@ pub(in crate::provider) async fn release(
     };
     let mut seen = None;
     let effect = if let Some(next) = engine.successor(&held.record).await {
-        Some(format!("is handed over to {next} as it is (hand_over = \"direct\")."))
+        Some(format!("is handed over to {next} unchanged (hand_over = \"direct\")."))
     } else {
         // Another cluster does not have the request and would report it as deleted.
         let now = match engine.reaches(&held.record).await {
@@ -99,6 +99,7 @@ pub(in crate::provider) fn deletion(server: &str, seen: &GatesSeen) -> Option<Di
 /// Returns the warning's detail.
 pub(in crate::provider) fn deleted(server: &str, why: &str) -> String {
     format!(
-        "{server}: {why}. It is held until then. Destroy restores its boot configuration and media, and does not switch it on."
+        "{server}: {why}. It stays locked until then. Destroy restores its boot configuration and media, and does \
+         not switch it on."
     )
 }

@@ -91,8 +91,8 @@ impl NameStatus {
     fn name_refused(&self) -> Option<(&'static str, String)> {
         let released = self.released.as_ref()?;
         let why = format!(
-            "{released}. To run the work again, change triggers or the name. To let this configuration take the server \
-             again: terraform-provider-metal release --allow {}",
+            "{released}. To run the work again, change triggers or the name. To allow this configuration to lock the \
+             server again: terraform-provider-metal release --allow {}",
             released.id
         );
         Some((NAME_REFUSED, why))
@@ -116,21 +116,19 @@ impl NameStatus {
         let (id, by, at) = (&record.id, &record.requester, shown_time(record.requested_at));
         match (&record.known_to, self.adopt) {
             (Some(known), false) => format!(
-                "Another state has {id} since {} ({}): apply fails. Destroy it there. If that state is lost, set adopt = true or add \
-                 an import block.",
+                "Another state has managed {id} since {} ({}): apply fails. Destroy it there. If that state is lost, \
+                 set adopt = true or add an import block.",
                 shown_time(known.since),
                 known.by
             ),
             (Some(known), true) => format!(
-                "Takes over {id}, the maintenance of {by} requested at {at}, from another state ({}, since {}): adopt = \
-                 true.",
+                "Takes over {id}, requested by {by} at {at}, from another state ({}, since {}): adopt = true.",
                 known.by,
                 shown_time(known.since)
             ),
-            (None, _) => format!(
-                "Takes over {id}, the maintenance of {by} requested at {at} ({}): no state has it yet.",
-                record.phase.name()
-            ),
+            (None, _) => {
+                format!("Takes over {id}, requested by {by} at {at} ({}): no state has it yet.", record.phase.name())
+            }
         }
     }
 }
@@ -141,13 +139,13 @@ pub(in crate::provider) fn becomes_of(earlier: &EarlierInvocation) -> String {
         earlier;
     let (id, state) = (&record.id, record.phase.name());
     match earlier {
-        EarlierInvocation::Made(_) => format!("{id} made {} before.", record.made()),
+        EarlierInvocation::Made(_) => format!("{id} already ran {}.", record.made()),
         EarlierInvocation::Unfinished(_) => {
             let at = shown_time(record.requested_at);
             format!("Continues {id}, the invocation of {} requested at {at} ({state}).", record.requester)
         }
         EarlierInvocation::Other(_) if record.is_made() => {
-            format!("Ends {id} first, an earlier invocation: it made {}.", record.made())
+            format!("Ends {id} first, an earlier invocation: it ran {}.", record.made())
         }
         EarlierInvocation::Other(_) => {
             format!("Ends {id} first, an earlier invocation: {} ({state}).", record.spec.summary())

@@ -42,8 +42,8 @@ pub(in crate::provider) async fn under(
         Some(found) => match found.await {
             Some(boots) if boots.is_empty() => None,
             Some(boots) if seen.is_some() => Some(format!(
-                "The one-time boot override of {hold} is used up, so this start boots the server's own disk in the middle of the \
-                 maintenance. Set once = false to boot by {} again.",
+                "The one-time boot override of {hold} is used up, so this start boots the server's own disk during \
+                 the maintenance. Set once = false to boot by {} again.",
                 boots[0].method.name()
             )),
             _ => Some(may_be_used(hold)),

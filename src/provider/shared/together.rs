@@ -48,8 +48,8 @@ pub(in crate::provider) fn turn(
     engine.planned().end_turn(key, &own);
     let Some(holder) = found else { return };
     let detail = format!(
-        "{} of this configuration holds {} until it is destroyed{}. Meanwhile apply refuses what has no maintenance_id. Set \
-         maintenance_id to the id of that metal_server_maintenance.",
+        "{} of this configuration holds {} until it is destroyed{}. Until then, apply refuses requests without \
+         maintenance_id. Set maintenance_id to that metal_server_maintenance's id.",
         shown(&holder),
         holder.server,
         same_machine(&own, &holder, key),

@@ -61,13 +61,13 @@ pub(in crate::provider) fn check(diags: &mut Diagnostics, all: &Tolerations) {
             Value::Value(one) => one,
             Value::Null => {
                 let path = AttributePath::new("tolerations").index(index);
-                bad(diags, path, "A toleration is null", "Name the key of a taint, or leave the element out.");
+                bad(diags, path, "A toleration is null", "Set a taint's key, or remove the element.");
                 continue;
             }
             Value::Unknown => continue,
         };
         if given(&one.key).is_some_and(str::is_empty) {
-            let detail = format!("tolerations[{index}].key: name the key of a taint, or leave the element out.");
+            let detail = format!("tolerations[{index}].key: set a taint's key, or remove the element.");
             bad(diags, at("key"), "A toleration without a key", detail);
         }
         for (name, value, words) in
@@ -77,9 +77,9 @@ pub(in crate::provider) fn check(diags: &mut Diagnostics, all: &Tolerations) {
         }
         if given(&one.operator) == Some("Exists") && given(&one.value).is_some() {
             let detail = format!(
-                "tolerations[{index}]: with operator = \"Exists\" the value of the taint is ignored. Leave one out."
+                "tolerations[{index}]: operator = \"Exists\" ignores the taint's value. Remove operator or value."
             );
-            bad(diags, at("value"), "value has no effect with Exists", detail);
+            bad(diags, at("value"), "value is ignored with Exists", detail);
         }
     }
 }

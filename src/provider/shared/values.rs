@@ -90,7 +90,7 @@ pub(in crate::provider) fn duration(diags: &mut Diagnostics, value: &Text, path:
     match parse_duration(given(value)?) {
         Ok(duration) => Some(duration),
         Err(problem) => {
-            bad(diags, path, "Not a duration", problem);
+            bad(diags, path, "Invalid duration", problem);
             None
         }
     }
@@ -108,7 +108,7 @@ pub(in crate::provider) fn moment(
         let detail = format!(
             "{text:?} is not a valid RFC 3339 timestamp. Write it with its offset, such as \"2026-12-24T22:00:00+01:00\"."
         );
-        bad(diags, path, "Not a valid RFC 3339 timestamp", detail);
+        bad(diags, path, "Invalid RFC 3339 timestamp", detail);
     }
     read
 }
@@ -155,7 +155,7 @@ pub(in crate::provider) fn one_of<T>(
     let picked = pick(text);
     if picked.is_none() {
         let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-        bad(diags, path, "Not a possible value", format!("{text:?} is not one of {}.", words.join(", ")));
+        bad(diags, path, "Invalid value", format!("{text:?} is not one of {}.", words.join(", ")));
     }
     picked
 }
@@ -184,33 +184,32 @@ pub(in crate::provider) fn web_url(diags: &mut Diagnostics, value: &Text, path: 
     within_limit(diags, limits::check_length(text, limits::URL), path.clone());
     let problem = match url::Url::parse(text) {
         Ok(url) if !matches!(url.scheme(), "http" | "https") => {
-            format!("It has the scheme {scheme:?}; http and https are possible.", scheme = url.scheme())
+            format!("It has the scheme {scheme:?}; only http and https are supported.", scheme = url.scheme())
         }
         Ok(url) if !url.username().is_empty() || url.password().is_some() => {
-            "It holds a user name or password, which would be stored in the state. Serve the image without, or sign its \
-             address."
+            "It contains a user name or password, which the state would store. Serve the image without credentials, \
+             or sign its address."
                 .to_owned()
         }
         Ok(_) => return Some(text.to_owned()),
         Err(error) => format!("It is not a URL: {error}."),
     };
-    bad(diags, path, "Not a usable URL", problem);
+    bad(diags, path, "Invalid URL", problem);
     None
 }
 
 /// Checks that a value is not empty and contains no control characters.
 pub(in crate::provider) fn not_empty(diags: &mut Diagnostics, value: &Text, path: AttributePath) {
     if given(value).is_some_and(|text| text.trim().is_empty()) {
-        bad(diags, path, "Must not be empty", "Leave the attribute out instead of giving an empty text.");
+        bad(diags, path, "Must not be empty", "Remove the attribute instead of setting an empty text.");
     } else if given(value).is_some_and(|text| !shown::is_plain(text)) {
-        let detail = "It holds a line end, or another control or invisible character, which others would see as something else. \
-                      Write it in one line; chomp() takes the line end of a heredoc away.";
+        let detail = "It contains a line end or another invisible character, which other readers would see \
+                      differently. Write it in one line; chomp() removes a heredoc's line end.";
         bad(diags, path, "Not plain text", detail);
     }
 }
 
-/// Reads an id of the form `namespace/name`. `of` names the object; `hint` shows where to find the
-/// id.
+/// Parses the id `namespace/name` of the object `of`. `hint` shows where to find the id.
 pub(in crate::provider) fn read_id(
     diags: &mut Diagnostics,
     text: &str,
@@ -221,7 +220,7 @@ pub(in crate::provider) fn read_id(
     match text.parse() {
         Ok(id) => Some(id),
         Err(problem) => {
-            bad(diags, at, &format!("Not an id of {of}"), format!("{text:?}: it {problem}.{hint}"));
+            bad(diags, at, &format!("Not the id of {of}"), format!("{text:?}: it {problem}.{hint}"));
             None
         }
     }
@@ -238,7 +237,7 @@ pub(in crate::provider) fn short(diags: &mut Diagnostics, value: &Text, path: At
 /// Reports an exceeded limit.
 fn within_limit(diags: &mut Diagnostics, checked: Result<(), LimitError>, path: AttributePath) {
     if let Err(problem) = checked {
-        bad(diags, path, "Beyond its limit", format!("It {problem}."));
+        bad(diags, path, "Limit exceeded", format!("It {problem}."));
     }
 }
 
@@ -257,7 +256,7 @@ pub(in crate::provider) fn check_triggers(diags: &mut Diagnostics, value: &Texts
             limits::TriggerPart::Map => at,
             limits::TriggerPart::Name(name) | limits::TriggerPart::Value(name) => at.key(name.to_owned()),
         };
-        bad(diags, at, "Beyond its limit", format!("{part} {problem}."));
+        bad(diags, at, "Limit exceeded", format!("{part} {problem}."));
     }
 }
 
@@ -267,7 +266,7 @@ pub(in crate::provider) fn check_names(diags: &mut Diagnostics, namespace: &Text
         if let Some(text) = given(value)
             && let Err(problem) = check_name(text)
         {
-            bad(diags, AttributePath::new(attribute), "Not a usable name", format!("{text:?}: it {problem}."));
+            bad(diags, AttributePath::new(attribute), "Invalid name", format!("{text:?}: it {problem}."));
         }
     }
 }

@@ -141,7 +141,7 @@ impl WindowModel {
         let path = |name: &'static str| at.clone().attribute(name);
         if let Some(name) = given(&self.name) {
             if self.is_defined() {
-                let detail = "A named window is defined in the provider; give name alone, or everything but name.";
+                let detail = "The provider defines named windows; set either name or the other attributes.";
                 bad(diags, path("name"), "A name and a definition", detail);
                 return None;
             }
@@ -153,13 +153,13 @@ impl WindowModel {
                     diags,
                     path("name"),
                     "No such window",
-                    format!("The provider has no window {name:?}. It has: {known}."),
+                    format!("The provider does not define the window {name:?}. Its windows: {known}."),
                 );
                 return None;
             };
             let window = WindowSpec { on_close, ..window.clone() };
             if let Some(problem) = now.and_then(|now| window.check(now).err()) {
-                bad(diags, path("name"), "Not a usable window", format!("{name}: {problem}."));
+                bad(diags, path("name"), "Invalid window", format!("{name}: {problem}."));
                 return None;
             }
             return Some(window);
@@ -170,7 +170,7 @@ impl WindowModel {
                     diags,
                     path(name),
                     "Attribute is required in a window",
-                    format!("Give {name}, or the name of one of the provider's windows."),
+                    format!("Set {name}, or name one of the provider's windows."),
                 );
             }
         }
@@ -216,7 +216,7 @@ impl WindowModel {
                 }
                 _ => path(field),
             };
-            bad(diags, at, "Not a usable window", format!("{problem}."));
+            bad(diags, at, "Invalid window", format!("{problem}."));
         }
         (diags.errors.len() == errors).then_some(spec)
     }
@@ -231,7 +231,7 @@ impl WindowModel {
             Ok(periods) => periods,
             Err(problem) => {
                 let path = at.clone().attribute("exclude_calendar_file");
-                bad(diags, path, "Not a usable calendar", format!("{problem}."));
+                bad(diags, path, "Invalid calendar", format!("{problem}."));
                 Vec::new()
             }
         }
@@ -257,7 +257,7 @@ impl WindowModel {
 
 /// Returns the requested window. The engine provides named windows and the time. Outer `None`:
 /// invalid or unknown, so the request is unknown too. Inner `None`: no window.
-#[allow(clippy::option_option, reason = "two questions, each with a no of its own")]
+#[allow(clippy::option_option, reason = "invalid and absent are different answers")]
 pub(in crate::provider) fn asked(
     diags: &mut Diagnostics,
     window: &Value<WindowModel>,
@@ -278,7 +278,7 @@ pub(in crate::provider) fn asked(
 pub(in crate::provider) fn on_close(diags: &mut Diagnostics, value: &Text, windowed: bool) -> OnClose {
     let at = || AttributePath::new("on_window_close");
     if !windowed && !value.is_null() && !value.is_unknown() {
-        bad(diags, at(), "Only with a window", "Without window nothing closes.");
+        bad(diags, at(), "Only with a window", "It only applies with a window.");
     }
     one_of(diags, value, at(), &OnClose::NAMES, OnClose::from_name).unwrap_or(OnClose::Finish)
 }

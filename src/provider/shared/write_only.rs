@@ -52,13 +52,13 @@ impl WriteOnly {
         match (self.content().is_some(), is_given(version)) {
             (true, false) if version.is_null() => {
                 let detail = format!(
-                    "The content of {name} is in no plan and no state, so that a change of it is not seen. Give \
+                    "Plan and state do not contain {name}, so the provider cannot detect a change. Set \
                      {name}_version, and raise it with each change."
                 );
                 bad(diags, path, "A version is needed", detail);
             }
             (false, true) if self.is_absent() => {
-                bad(diags, path, "Version without content", format!("Give {name} too, or leave {name}_version out."));
+                bad(diags, path, "Version without content", format!("Set {name} too, or remove {name}_version."));
             }
             _ => {}
         }

@@ -219,7 +219,7 @@ for_one_host! {
         hosts.annotate("node1", json!({ DETACHED: null })).await;
         let refused = apply.wait(SOON * 2).await.failed();
         let machine = format!("Machine {}/m1", machines.namespace);
-        refused.says("Cluster API").says(&machine).says("was not asked").says("Apply again");
+        refused.says("Cluster API").says(&machine).says("did not receive a request").says("Apply again");
         assert_eq!(fleet.resets("node1"), Vec::<String>::new());
         assert_eq!(hosts.traces("node1").await, Vec::<String>::new());
         assert!(machines.maintenance("m1").await.is_none());
@@ -246,7 +246,7 @@ for_one_host! {
         eventually("the image is requested", SOON * 2, async || (images.asked() > 0).then_some(())).await;
         takes_host(&machines, 1).await;
         images.answers(true);
-        apply.wait(SOON * 2).await.failed().says("Cluster API").says("was not asked").says("Apply again");
+        apply.wait(SOON * 2).await.failed().says("Cluster API").says("did not receive a request").says("Apply again");
         assert_eq!(fleet.resets("node1"), Vec::<String>::new());
         assert_eq!(hosts.traces("node1").await, Vec::<String>::new());
         assert!(machines.maintenance("m1").await.is_none());

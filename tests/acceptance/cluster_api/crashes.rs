@@ -118,7 +118,7 @@ for_one_host! {
             } else {
                 let generation = operator.generation("tests/bios").await;
                 let forced = ["release", "tests/bios", "--generation", &generation, "--reason", "node needed"];
-                operator.metal(&forced).await.succeeded().says("is as it was");
+                operator.metal(&forced).await.succeeded().says("is in its prior state");
             }
             assert_eq!(fleet.system("node1").power, PowerState::On);
             assert_eq!(traces(&world, "m1").await, Vec::<String>::new());

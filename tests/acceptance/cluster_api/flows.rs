@@ -148,7 +148,7 @@ for_one_host! {
         assert!(fleet.resets("node1").is_empty(), "{:?}", fleet.resets("node1"));
         workspace.destroy().await.succeeded();
 
-        workspace.try_plan().await.succeeded().says("the server is held as long as this resource exists");
+        workspace.try_plan().await.succeeded().says("the server is locked as long as this resource exists");
         workspace.apply().await.succeeded();
         assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"));
         assert!(!fleet.resets("node1").is_empty());
@@ -173,8 +173,8 @@ for_one_host! {
         workspace.apply().await.succeeded();
         let before = fleet.resets("node1");
         configure(&world, &fleet, &workspace, &boot(false)).await;
-        workspace.apply().await.failed().says("Cluster API").says("was not asked");
-        workspace.destroy().await.failed().says("Cluster API").says("was not asked");
+        workspace.apply().await.failed().says("Cluster API").says("did not receive a request");
+        workspace.destroy().await.failed().says("Cluster API").says("did not receive a request");
         assert_eq!(fleet.resets("node1"), before, "its Node is not drained");
         assert!(world.maintenance("m1").await.is_none());
         fleet.configure(&workspace, &boot(true));
@@ -231,7 +231,7 @@ for_one_host! {
             ("cluster_api = { machines = { node1 = \"ns/m1\" }, context = \"\" }", "context"),
             (
                 "cluster_api = { machines = { node1 = \"ns/m1\" } }\n  kubernetes_node = { nodes = { node1 = \"n1\" } }",
-                "name the server in one of the two",
+                "remove the server from one",
             ),
         ] {
             fleet.configure_with(&workspace, block, &body);

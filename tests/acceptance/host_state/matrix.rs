@@ -300,7 +300,8 @@ async fn held(bench: &Bench) -> Option<String> {
         let words = bench.workspace.metal(&[command]).await.words();
         // A request that never reached the provider leaves no store.
         held.extend(
-            Some(words).filter(|words| ![nothing, "no coordination store yet"].iter().any(|none| words.contains(none))),
+            Some(words)
+                .filter(|words| ![nothing, "no coordination store exists yet"].iter().any(|none| words.contains(none))),
         );
     }
     (!held.is_empty()).then(|| held.join(" "))

@@ -35,7 +35,7 @@ for_each_host! {
         let second = first.beside();
         fleet.configure(&second, &off(""));
         let resets = fleet.resets("node1");
-        second.try_plan().await.succeeded().says("Another state has tests/m");
+        second.try_plan().await.succeeded().says("Another state has managed tests/m");
         let refused = second.apply().await.failed();
         refused.says("Another state manages tests/m").says("import block with id = \"tests/m\"").says("adopt = true");
         second.destroy().await.succeeded().says("0 destroyed");

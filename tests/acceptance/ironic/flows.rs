@@ -94,7 +94,7 @@ for_one_host! {
         let workspace = Workspace::new(host);
         configure(&ironic, &workspace, &maintenance("").replace("\"n1\"", "\"n2\""));
         let plan = workspace.try_plan().await.failed();
-        plan.says("n2 has no lock key").says("lock_keys = {").is_silent_about("The coordination store");
+        plan.says("The lock key of n2 is missing").says("lock_keys = {").is_silent_about("The coordination store");
     }
 }
 

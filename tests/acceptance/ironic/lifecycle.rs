@@ -33,7 +33,7 @@ for_one_host! {
         workspace.plan().await.is_empty();
         let generation = workspace.resource(HELD).await.unwrap()["generation"].to_string();
         let release = ["--backend", "ironic", "release", "ops/bios", "--generation", &generation, "--reason", "node needed"];
-        workspace.metal(&release).await.succeeded().says("is as it was");
+        workspace.metal(&release).await.succeeded().says("is in its prior state");
         let node = ironic.node("n1").await;
         assert_eq!((&node["maintenance"], &node["power_state"]), (&json!(false), &json!("power on")));
         workspace.destroy().await.succeeded();

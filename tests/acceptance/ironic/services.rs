@@ -111,7 +111,7 @@ for_one_host! {
         let inactive = service(&steps(&[STEP]), "").replace("\"n1\"", "\"n2\"");
         refused(&inactive, "its provision state is \"manageable\"").await;
         let under = maintenance("") + &service(&steps(&[STEP]), "maintenance_id = \"ops/bios\"");
-        refused(&under, "Leave out maintenance_id").await;
+        refused(&under, "Remove maintenance_id").await;
         // An Ironic of 2023.
         let proxy = Proxy::to(&ironic.url()).await;
         let mut seen = false;
@@ -126,7 +126,7 @@ for_one_host! {
         // A backend without a service system.
         let fleet = Fleet::new(1).await;
         fleet.configure(&workspace, &service(&steps(&[STEP]), "").replace("\"n1\"", "\"node1\""));
-        workspace.try_plan().await.failed().says("Its backend has no system that carries out services");
+        workspace.try_plan().await.failed().says("Its backend does not support services");
         assert_eq!(started(&ironic).await, 0);
     }
 }

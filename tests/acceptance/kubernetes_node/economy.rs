@@ -86,7 +86,7 @@ async fn the_nodes_of_many_servers_are_refreshed_with_a_few_requests() {
     // Expired credentials are reported once, not for each server.
     proxy.rule(|_| Deal::Answer(401, "", status(401, "Unauthorized")));
     let told = workspace.plan().await.is_empty().run.words();
-    assert_eq!(told.matches("A Node was not looked at").count(), 1, "{told}");
+    assert_eq!(told.matches("A Node was not checked").count(), 1, "{told}");
     assert!(!told.contains("similar warning"), "{told}");
     proxy.rule(|_| Deal::Pass);
     parallel("destroy").await;

@@ -20,7 +20,7 @@ for_one_host! {
         namespaces.delete(&place.namespace, &DeleteParams::default()).await.unwrap();
         fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", OFF));
         let apply = workspace.start_apply();
-        apply.until_it_logs(&format!("left are {}/app (", place.namespace), SOON).await;
+        apply.until_it_logs(&format!("remaining: {}/app (", place.namespace), SOON).await;
         assert_eq!(fleet.system("node1").power, PowerState::On);
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         place.pods().delete("app", &now).await.unwrap();

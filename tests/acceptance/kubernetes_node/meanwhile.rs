@@ -195,8 +195,10 @@ for_one_host! {
         // The configuration lacks the Node's cluster now.
         fleet.configure_with(&workspace, "", &maintenance("node1", "m", OFF));
         let unseen = format!("Node {}, which is drained for tests/m", place.node);
-        workspace.plan().await.is_empty().run.says("A Node was not looked at").says(&unseen).says("METAL_NODE_KUBECONFIG");
-        let left = format!("the server is restored, and Node {} may still be cordoned for tests/m", place.node);
+        let plan = workspace.plan().await;
+        plan.is_empty();
+        plan.run.says("A Node was not checked").says(&unseen).says("METAL_NODE_KUBECONFIG");
+        let left = format!("the server is restored, but Node {} could still be cordoned for tests/m", place.node);
         let advice = "kubernetes_node.kubeconfig or METAL_NODE_KUBECONFIG names its cluster";
         workspace.destroy().await.failed().says("The Node of node1 was not reached").says(&left).says(advice);
         assert_eq!((fleet.system("node1").power, place.cordoned().await), (PowerState::On, true));

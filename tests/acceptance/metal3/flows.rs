@@ -79,7 +79,7 @@ for_one_host! {
             "boot_configuration = { method = \"virtual_media\", image = \"https://images.example/rescue.iso\" }";
         configure_with(&world, &workspace, "hold = \"power_off\"", &maintenance("bios", boot));
         let said = workspace.try_plan().await.failed();
-        said.says("has no boot override").says("Use hold = \"detach\", which boots it through Redfish");
+        said.says("does not support a boot override").says("Use hold = \"detach\", which boots it through Redfish");
         // An available host: booting its own image would erase its disks.
         let bmc = json!({"address": "ipmi://10.0.0.1", "credentialsName": "node1-bmc"});
         world.merge("BareMetalHost", "node1", json!({"spec": {"bmc": bmc, "image": null}})).await;

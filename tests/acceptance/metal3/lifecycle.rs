@@ -75,7 +75,7 @@ for_one_host! {
         }
 
         fs::remove_file(workspace.folder().join("terraform.tfstate")).unwrap();
-        release(&workspace).await.succeeded().says("is as it was");
+        release(&workspace).await.succeeded().says("is in its prior state");
         is_as_before(&world, &workspace).await;
         // The configuration still exists. It can acquire the host again after `release --allow`.
         workspace.apply().await.failed().says("A released name is refused");

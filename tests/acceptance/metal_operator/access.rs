@@ -147,7 +147,7 @@ for_one_host! {
         let address = world.kubernetes.url();
         goes_away(&mut world);
         let plan = other.try_plan().await.succeeded();
-        plan.says("What the server can do was not checked").says("What the external system would do was not checked").says(&address);
+        plan.says("The server's capabilities were not checked").says("The external system's actions were not checked").says(&address);
         workspace.refresh().await.succeeded().says("Its last known values are kept").says(&address);
         assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
         let destroy = workspace.run(&["destroy", "-refresh=false", "-auto-approve", "-input=false", "-no-color"]).await;

@@ -86,7 +86,7 @@ for_one_host! {
             world.until_state("node1", "Reserved").await;
             assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new(), "{family:?}");
             theirs.plan().await.is_empty();
-            theirs.refresh().await.succeeded().is_silent_about("not in force any more");
+            theirs.refresh().await.succeeded().is_silent_about("An approval was removed");
             assert_eq!(theirs.resource(APPROVAL).await.unwrap()["state"], "Used", "{family:?}");
             theirs.plan().await.is_empty();
             theirs.destroy().await.succeeded();
@@ -127,18 +127,18 @@ for_one_host! {
         let theirs = Workspace::new(host);
         world.approve("owners", "claim1").await;
         configure(&world, &theirs, &approval("all = true"));
-        theirs.apply().await.succeeded().says("An approval was there already");
+        theirs.apply().await.succeeded().says("An approval already exists");
         theirs.destroy().await.succeeded();
         assert_eq!(world.marks("owners", "claim1").await, ["label maintenance-approved=true"]);
         // A key that another author wrote afterwards was removed.
         world.withdraw("owners", "claim1").await;
-        theirs.apply().await.succeeded().is_silent_about("was there already");
+        theirs.apply().await.succeeded().is_silent_about("An approval already exists");
         world.withdraw("owners", "claim1").await;
         let asker = theirs.beside();
         configure(&world, &asker, &maintenance("OwnerApproval", "timeouts = { create = \"1s\" }"));
         let waiting = asker.start_apply();
         until_asked(&asker).await;
-        theirs.refresh().await.succeeded().says("An approval is not in force any more").says("ops/bios");
+        theirs.refresh().await.succeeded().says("An approval was removed").says("ops/bios");
         assert_eq!(theirs.resource(APPROVAL).await.unwrap()["state"], "Used");
         waiting.wait(SOON).await.failed();
         world.approve("owners", "claim1").await;
@@ -157,7 +157,7 @@ for_one_host! {
             ("not_before = \"2030-01-01T00:00:00Z\"", "not_before"),
         ] {
             configure(&world, &theirs, &approval(&format!("maintenance = \"ops/bios\"\n  {more}")));
-            theirs.try_plan().await.failed().says("Approvals of a cluster have no limits").says(&format!("{path} ="));
+            theirs.try_plan().await.failed().says("Not supported for cluster approvals").says(&format!("{path} ="));
         }
         configure(&world, &theirs, &approval("all = true").replace("node1", "node9"));
         theirs.try_plan().await.failed().says("the cluster does not contain Server");

@@ -155,7 +155,7 @@ for_one_host! {
             };
             let body = body.replace("maintenance_id = metal_server_maintenance.held.id", "policy = \"Enforced\"");
             configure(&world, &workspace, &body);
-            workspace.try_plan().await.succeeded().says("held as long as this resource exists").is_silent_about("ahead");
+            workspace.try_plan().await.succeeded().says("locked as long as this resource exists").is_silent_about("ahead");
             workspace.apply().await.succeeded();
             let made = workspace.resource(BOOT).await.unwrap();
             assert_eq!(made["state"], json!("Ready"), "{family:?}: {made}");

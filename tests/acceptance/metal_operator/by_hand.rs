@@ -47,7 +47,7 @@ for_one_host! {
             metal(&ours, &["withdraw", "ops/bios"]).await.failed().says("ops/bios is not approved").says(place);
             metal(&ours, &["approve", "ops/other"]).await.failed().says("ops/other");
             let limited = ["approve", "ops/bios", "--expires", "2099-01-01T00:00:00Z"];
-            metal(&ours, &limited).await.failed().says("do not go with --metal-operator");
+            metal(&ours, &limited).await.failed().says("are not supported with --metal-operator");
             assert!(!world.marks("owners", "claim1").await.contains(&mark.to_owned()));
 
             let said = metal(&ours, &["approve", "ops/bios"]).await.succeeded();
@@ -104,7 +104,7 @@ for_one_host! {
         // Only the owner can approve.
         let owner = json!({"metadata": {"annotations": {"terraform-provider-metal/owner": "team-db"}}});
         world.cluster.merge(Kind::Claim, &Key::within("owners", "claim1"), owner).await.unwrap();
-        metal(&ours, &["approve", "ops/bios"]).await.failed().says("only its owner approves (--owner team-db)");
+        metal(&ours, &["approve", "ops/bios"]).await.failed().says("only its owner can approve (--owner team-db)");
         assert!(!world.marks("owners", "claim1").await.contains(&approved));
     }
 }
@@ -137,7 +137,7 @@ for_one_host! {
             workspace.apply().await.succeeded();
             let release = acceptance(&workspace).await;
             let said = metal(&workspace, &words(&release)).await.succeeded();
-            said.says("ops/bios has ended; node1 was left as it is").says("External request deleted");
+            said.says("ops/bios has ended; node1 was not changed").says("External request deleted");
             if family != Family::Parked {
                 assert!(ours(&world, "node1").await.is_none(), "{family:?}");
             }
@@ -161,7 +161,7 @@ async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
     let release = acceptance(&workspace).await;
     proxy.cut();
     let said = metal(&workspace, &words(&release)).await.succeeded();
-    said.says("ops/bios has ended; node1 was left as it is").says("External request NOT deleted").says(by_hand);
+    said.says("ops/bios has ended; node1 was not changed").says("External request NOT deleted").says(by_hand);
     metal(&workspace, &["queue"]).await.succeeded().says("No server is held");
     metal(&workspace, &["tidy"]).await.failed().says("no external system was searched");
     proxy.mend();

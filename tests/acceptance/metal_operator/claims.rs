@@ -84,7 +84,7 @@ for_one_host! {
             assert_eq!(secrets(&world).await.len(), 2);
 
             let plan = workspace.run(DESTROY).await.succeeded();
-            plan.says("Server will be powered off and unbound").says("node1: ServerClaim default/a goes");
+            plan.says("Server will be powered off and unbound").says("node1: ServerClaim default/a is deleted");
             plan.says("Then the next claim can bind it").says("wipes no disk");
             let retain = json!({"spec": {"reclaimPolicy": "Retain"}});
             world.cluster.merge(Kind::Server, &Key::cluster("node1"), retain).await.unwrap();
@@ -214,16 +214,17 @@ for_one_host! {
         assert_eq!((&one["state"], &one["claim"]), (&json!("Reserved"), &json!("default/a")), "{one}");
         assert_eq!((&one["power_state"], &one["reachable"]), (&json!("On"), &json!(true)), "{one}");
         configure(&world, &reader, &server.replace("node1", "node9"));
-        reader.apply().await.failed().says("node9 is not there");
+        reader.apply().await.failed().says("node9 was not found");
         assert_eq!((&seen["maintenance_needed"], &seen["pending"][0]["maintenance"]), (&json!(true), &json!("ops/bios")), "{seen}");
         // Renaming deletes the claim temporarily, and so does a destroy. Both plans warn about the
         // effect.
         let mine = claim("b", "ignition = { secret_name = \"a-ignition\" }");
         configure(&world, &workspace, &mine);
         let plan = workspace.try_plan().await.succeeded();
-        plan.says("Server will be powered off and unbound").says("node1: ServerClaim default/a goes");
+        plan.says("Server will be powered off and unbound").says("node1: ServerClaim default/a is deleted");
         let plan = workspace.run(DESTROY).await.succeeded();
-        plan.says("Maintenance that waits for approval starts when a claim goes").says("ops/bios would need no approval");
+        plan.says("Deleting a claim starts maintenance that waits for approval");
+        plan.says("without the claim, ops/bios can start without approval");
         workspace.destroy().await.succeeded();
         assert!(world.list(Kind::Claim).await.is_empty());
     }
@@ -243,6 +244,6 @@ for_one_host! {
         }
         let world = cluster(Family::Parked, 1, Options::default()).await;
         configure(&world, &workspace, "resource \"metal_server_claim\" \"db\" {\n  server = \"node1\"\n  namespace = \"db\"\n  name = \"a\"\n}\n");
-        workspace.try_plan().await.failed().says("Needed for a claim that boots its server");
+        workspace.try_plan().await.failed().says("Required for a claim that boots its server");
     }
 }

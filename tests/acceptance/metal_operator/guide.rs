@@ -115,7 +115,7 @@ for_one_host! {
         configure(&world, "runner", &workspace, &hold);
         // Without a role, a plan reports the missing permissions and an apply changes nothing.
         workspace.try_plan().await.succeeded().says("the verb \"list\" on").says("servers.metal.ironcore.dev");
-        workspace.apply().await.failed().says("may not be used").says("the verb \"list\" on");
+        workspace.apply().await.failed().says("was denied").says("the verb \"list\" on");
 
         give_role(&world, "metal-maintenance", "runner");
         workspace.apply().await.succeeded();
@@ -182,7 +182,7 @@ for_each_host! {
         let plan = runner.try_plan().await.succeeded();
         plan.says("Namespace \"maintenance\" does not exist").says("An approval is missing");
         plan.says("boots by boot_operator from registry.example/bios-update@sha256:9f86");
-        plan.is_silent_about("no approval is needed").is_silent_about("not a URL");
+        plan.is_silent_about("approval not required").is_silent_about("not a URL");
         world.kubernetes.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: maintenance}\n");
         let waiting = runner.start_apply();
         waiting.until_it_logs("approval", SOON).await;

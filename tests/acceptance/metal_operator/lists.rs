@@ -55,6 +55,6 @@ async fn a_lost_state_of_a_cluster_is_found_and_imported_again() {
     asked.run(&["query", "-no-color"]).await.succeeded().says("owners/strange: node3, of no owner").says("default/a");
     fs::remove_file(asked.folder().join("all.tfquery.hcl")).unwrap();
     asked.write("none.tfquery.hcl", "list \"metal_maintenance_approval\" \"none\" {\n  provider = metal\n}\n");
-    asked.run(&["query", "-no-color"]).await.succeeded().says("Approvals of a cluster cannot be listed");
+    asked.run(&["query", "-no-color"]).await.succeeded().says("Cluster approvals cannot be listed");
     lost.destroy().await.succeeded();
 }

@@ -93,7 +93,7 @@ for_one_host! {
                 let release = ["release", "ops/bios", "--generation", &generation, "--reason", "node needed"];
                 metal(&mut workspace, &world, told, &release).await
             };
-            said.succeeded().says("ops/bios has ended; node1 is as it was (On)");
+            said.succeeded().says("ops/bios has ended; node1 is in its prior state (On)");
             is_as_it_was(&world, boots).await;
             workspace.destroy().await.succeeded();
         }
@@ -172,7 +172,7 @@ for_one_host! {
         world.until_state("node1", "Reserved").await;
         world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("the operator switches it on again");
         let said = metal(&mut workspace, &world, None, &["complete", "ops/bios"]).await.failed();
-        said.is_silent_about("is as it was").says("ops/bios has ended, but node1 was not restored");
+        said.is_silent_about("is in its prior state").says("ops/bios has ended, but node1 was not restored");
         said.says("is gone").says("Power is On now, and was On before").says("its external system shows Reserved");
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 

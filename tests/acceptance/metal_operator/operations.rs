@@ -50,7 +50,7 @@ for_one_host! {
             let workspace = Workspace::new(host);
             let before = resets(&world, 0).len();
             configure(&world, &workspace, &operation("ForceRestart", ""));
-            workspace.try_plan().await.succeeded().says("node1 is restarted without asking its operating system");
+            workspace.try_plan().await.succeeded().says("node1 is restarted without an operating system shutdown");
             workspace.apply().await.succeeded();
             let made = workspace.resource(MADE).await.unwrap();
             assert_eq!((&made["state"], &made["outcome"]), (&json!("Completed"), &json!("Accepted")), "{made}");

@@ -71,7 +71,7 @@ for_one_host! {
         let plan = workspace.try_plan().await.succeeded();
         plan.says("The cluster did not answer").says("last known values").says("no answer within 3s");
         let plan = workspace.run(&["plan", "-destroy"]).await.succeeded();
-        plan.says("Server will be powered off and unbound").says("Its present state could not be read");
+        plan.says("Server will be powered off and unbound").says("Its current state could not be read");
         proxy.heal();
         assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
         assert!(world.find(Kind::Claim, &Key::within("owners", "claim1")).await.is_some());

@@ -81,10 +81,10 @@ for_one_host! {
 
         let world = cluster(Family::V0_5, 1, Options::default()).await;
         for (wrong, problem) in [
-            ("{ key = \"\" }", "tolerations[0].key: name the key of a taint"),
+            ("{ key = \"\" }", "tolerations[0].key: set a taint's key"),
             ("{ key = \"rack\", operator = \"In\" }", "\"In\" is not one of \"Equal\", \"Exists\""),
             ("{ key = \"rack\", effect = \"NoSchedule\" }", "is not one of \"NoBind\", \"Evict\""),
-            ("{ key = \"rack\", operator = \"Exists\", value = \"7\" }", "value has no effect with Exists"),
+            ("{ key = \"rack\", operator = \"Exists\", value = \"7\" }", "value is ignored with Exists"),
         ] {
             configure(&world, &workspace, &claim(wrong));
             workspace.try_plan().await.failed().says(problem);

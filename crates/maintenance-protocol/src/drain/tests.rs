@@ -84,7 +84,7 @@ fn a_node_is_cordoned_then_emptied_and_what_blocks_is_told() {
 fn nothing_is_cordoned_that_cannot_be_drained() {
     let refused = DrainView { refused: vec!["prod/scratch (emptyDir)".into()], ..view() };
     assert!(matches!(drained(refused, &[], 0), Verdict::Fail(cause) if cause.contains("scratch")));
-    assert!(matches!(drained(DrainView::default(), &[], 0), Verdict::Fail(cause) if cause.contains("no Node n1")));
+    assert!(matches!(drained(DrainView::default(), &[], 0), Verdict::Fail(cause) if cause.contains("not contain Node n1")));
 }
 
 #[test]
@@ -109,10 +109,10 @@ fn a_node_that_others_cordoned_is_noted_before_it_is_emptied() {
     assert_eq!(
         judged(view()),
         Verdict::Act(cordon(false)),
-        "they uncordoned it meanwhile, and nothing was cordoned yet"
+        "the other maintenance uncordoned it, and ours had not cordoned it"
     );
     let back = uncordon(&noted, &progress(&[]), &Facts::default(), &Limits::default(), at(0));
-    assert_eq!(back, Verdict::Done, "theirs to uncordon, whatever its cluster says");
+    assert_eq!(back, Verdict::Done, "the other maintenance uncordons it, in any cluster");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_node_that_has_another_name_now_is_drained_too() {
 #[test]
 fn a_node_that_an_ended_maintenance_left_cordoned_becomes_ours() {
     let left = DrainView { cordoned: true, left_by: Some("ended".into()), ..view() };
-    assert_eq!(drained(left.clone(), &[], 0), Verdict::Act(cordon(false)), "also after a crash, when it is noted");
+    assert_eq!(drained(left.clone(), &[], 0), Verdict::Act(cordon(false)), "the record exists after a crash, too");
     let first = Maintenance { drained: None, ..record() };
     let judged = drain(&first, &progress(&[]), &facts(left), &Limits::default(), at(0));
     assert_eq!(judged, Verdict::Act(cordon(false)));
@@ -184,7 +184,7 @@ fn a_node_that_a_maintenance_of_another_store_has_is_waited_for() {
     assert!(matches!(&waits, Verdict::Wait { why, .. } if why.contains("the maintenance a/b")), "{waits:?}");
     assert!(matches!(drained(other.clone(), &[], 600), Verdict::Fail(why) if why.contains("the maintenance a/b")));
     let recorded = |view: DrainView| is_unshared(&record(), &progress(&[]), &facts(view), at(1));
-    assert!(matches!(recorded(other), Verdict::Wait { .. }), "it may have switched the server off");
+    assert!(matches!(recorded(other), Verdict::Wait { .. }), "it could have switched the server off");
     assert_eq!(recorded(view()), Verdict::Done);
 }
 
@@ -224,7 +224,7 @@ fn nothing_is_sent_once_the_node_is_open_again() {
     let record = Maintenance { phase: held, ..record() };
     let judged = |record: &Maintenance, facts: &Facts| may_send(record, &shutdown, facts);
     assert_eq!(judged(&record, &Facts::default()), Verdict::Look(Need::Machine));
-    assert_eq!(judged(&record, &on(Facts::default())), Verdict::Look(Need::Drain), "it is looked at each time");
+    assert_eq!(judged(&record, &on(Facts::default())), Verdict::Look(Need::Drain), "each decision reads the Node");
     assert_eq!(judged(&Maintenance { drained: None, ..record.clone() }, &Facts::default()), Verdict::Done);
     // A server that is off or shutting down possibly hosts its own Node's API server.
     assert_eq!(judged(&record, &seen(Facts::default(), PowerState::Off)), Verdict::Done);
@@ -243,12 +243,12 @@ fn a_node_is_uncordoned_once_it_was_heard_and_is_ready() {
     let judged = |view: DrainView, now| uncordon(&record(), &progress(&[]), &facts(view), &Limits::default(), at(now));
     assert_eq!(judged(ours.clone(), 0), Verdict::Act(Action::UncordonNode));
     let stale = DrainView { heard: at(0).checked_sub(jiff::SignedDuration::from_secs(1)).ok(), ..ours.clone() };
-    assert!(matches!(judged(stale, 0), Verdict::Wait { .. }), "said before the restart");
+    assert!(matches!(judged(stale, 0), Verdict::Wait { .. }), "the report is older than the restart");
     let heard = DrainView { heard: Some(at(3)), ..ours.clone() };
     assert_eq!(judged(heard, 4), Verdict::Act(Action::UncordonNode));
     let away = DrainView { ready: false, ..ours.clone() };
     assert!(matches!(judged(away.clone(), 60), Verdict::Wait { .. }));
-    assert!(matches!(judged(away.clone(), 900), Verdict::Fail(_)), "said, and not called done");
+    assert!(matches!(judged(away.clone(), 900), Verdict::Fail(_)), "the timeout is a failure");
     // A Node that was not Ready before is not awaited.
     assert_eq!(judged(DrainView { was_ready: false, ..away }, 0), Verdict::Act(Action::UncordonNode));
     assert_eq!(judged(DrainView { ours: false, ..ours }, 0), Verdict::Done, "uncordoned by others");

@@ -52,7 +52,7 @@ fn a_request_is_withdrawn_once_the_node_of_a_server_that_runs_is_ready_again() {
     waits(judged(&record, false, None, 101, false), "Node n1 to be Ready again before the label is removed");
     waits(judged(&record, true, Some(99), 101, false), "the kubelet of Node n1 to report again");
     assert_eq!(judged(&record, true, Some(103), 104, false), act);
-    assert_eq!(judged(&record, true, None, 104, false), act, "a role may hide when it was heard");
+    assert_eq!(judged(&record, true, None, 104, false), act, "a role can hide the last report");
     let late = judged(&record, false, None, 1_000, false);
     assert!(matches!(&late, Verdict::Fail(why) if why.contains("within 900 s") && why.contains("the label stays")));
     assert!(!matches!(judged(&record, false, None, 101, true), Verdict::Wait { why, .. } if why.contains("Ready")));
@@ -199,7 +199,7 @@ fn the_power_that_an_external_system_wants_by_now_is_noted_by_a_release_and_rest
         };
         power_after(&input, &lock.active[0])
     };
-    assert_eq!(noted(&lock, PowerTarget::On), None, "as it was recorded");
+    assert_eq!(noted(&lock, PowerTarget::On), None, "equal to the recorded power");
     let off = Some(PowerAfter::Wanted(PowerTarget::Off));
     let change = Decision::Change(RecordChange::PowerAfter(0, off));
     assert_eq!(noted(&lock, PowerTarget::Off), Some(change));

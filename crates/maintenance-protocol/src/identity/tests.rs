@@ -113,7 +113,7 @@ fn another_server_under_the_name_of_a_held_one_is_noticed() {
         assert_eq!(another_server(&sighting, &key(ONE), &places).is_none(), same, "{sighting:?}");
     }
     let configured = Sighting { configured: Some(key(ONE)), ..moved(None, None) };
-    assert_eq!(another_server(&configured, &key(ONE), &places), None, "the word of the configuration");
+    assert_eq!(another_server(&configured, &key(ONE), &places), None, "the configuration decides");
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn a_medium_that_could_boot_instead_is_replaced_or_taken_out() {
     };
     let (ours, theirs) = ("http://i/a.iso", Some("http://i/theirs.iso"));
     let media = [of("/m/1", theirs), of("/m/2", None)];
-    assert_eq!(choose_slot(&media, ours, None).unwrap().slot, "/m/1", "`Cd` boots what is in the first one");
+    assert_eq!(choose_slot(&media, ours, None).unwrap().slot, "/m/1", "`Cd` boots the first drive");
     let media = [of("/m/1", Some("")), of("/m/2", theirs), of("/m/3", theirs)];
     let chosen = choose_slot(&media, ours, None).unwrap();
     assert_eq!((chosen.slot.as_str(), rival(&media, chosen, ours).unwrap().slot.as_str()), ("/m/2", "/m/3"));
@@ -56,8 +56,8 @@ fn a_medium_that_could_boot_instead_is_replaced_or_taken_out() {
     let unknown = held_unknown(&boot(), &lists(&[]), &[of("/m/1", Some(""))]);
     assert!(unknown.unwrap().contains("eject it first"));
     let hidden = [of("/m/1", Some("")), of("/m/2", None)];
-    assert!(held_unknown(&boot(), &lists(&["Cd"]), &hidden).is_some(), "`Cd` may boot the hidden one");
-    assert_eq!(held_unknown(&boot(), &lists(&["Cd", "UefiTarget"]), &hidden), None, "the boot menu tells them apart");
+    assert!(held_unknown(&boot(), &lists(&["Cd"]), &hidden).is_some(), "`Cd` can boot the hidden medium");
+    assert_eq!(held_unknown(&boot(), &lists(&["Cd", "UefiTarget"]), &hidden), None, "the boot menu distinguishes them");
     let told = Capabilities { media_slot: Some("2".into()), ..lists(&["Cd"]) };
     assert_eq!(held_unknown(&boot(), &told, &hidden), None);
 }
@@ -108,7 +108,7 @@ fn a_medium_without_an_address_is_ours_where_the_drive_was_empty() {
     let facts = Facts { media: Some(vec![filled]), capabilities: Some(lists(&["Cd"])), ..Facts::default() };
     let progress = Progress::new(vec![Step::InsertMedium], now);
     let next = |record: &Maintenance| insert(record, &progress, &facts, &Limits::default(), now);
-    assert!(matches!(next(&record), Verdict::Fail(_)), "it is of other people");
+    assert!(matches!(next(&record), Verdict::Fail(_)), "it belongs to another author");
     record.drives = vec!["cdrom".into()];
     assert_eq!(next(&record), Verdict::Act(Action::Eject { slot: "cdrom".into() }));
 }

@@ -38,7 +38,7 @@ pub struct DrainRecord {
     pub before: Vec<String>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 pub(super) fn is_false(value: &bool) -> bool {
     !value
 }
@@ -62,7 +62,7 @@ impl DrainRecord {
     pub fn in_use(&self, view: &DrainView) -> Option<String> {
         let node = &self.node;
         if self.is_opened(view) {
-            let why = "was uncordoned by another author: workloads may run on the server again";
+            let why = "was uncordoned by another author: workloads can run on the server again";
             return Some(format!("Node {node}, which was drained, {why}"));
         }
         let other = view.held_by.as_ref().filter(|_| self.elsewhere(view).is_none())?;
@@ -72,7 +72,7 @@ impl DrainRecord {
 
 /// The observed state of a Node and its Pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools, reason = "each is seen by itself")]
+#[allow(clippy::struct_excessive_bools, reason = "independent observations")]
 pub struct DrainView {
     /// The queried cluster, as the UID of namespace `kube-system`; `None` without permission to
     /// read it.

@@ -24,7 +24,7 @@ pub enum QueueAuthority {
 }
 
 /// Properties of an external maintenance system.
-#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own that is stored")]
+#[allow(clippy::struct_excessive_bools, reason = "independent stored facts")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExternalSystem {
     /// Its name, for people.
@@ -109,7 +109,7 @@ impl ExternalSystem {
 }
 
 /// A request to an external system, as stored in a maintenance's record.
-#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own that is stored")]
+#[allow(clippy::struct_excessive_bools, reason = "independent stored facts")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateRecord {
     /// The external system.
@@ -164,7 +164,7 @@ impl GateRecord {
 }
 
 /// A request's content, as sent to an external system.
-#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalRequest {
     /// The ID of the coordination store that contains the maintenance.
@@ -242,7 +242,7 @@ pub enum ExternalState {
 impl fmt::Display for ExternalState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Absent => f.write_str("the external request is not there"),
+            Self::Absent => f.write_str("the external request does not exist"),
             Self::Waiting(why) | Self::Entering(why) | Self::Taken(why) => write!(f, "waiting for {why}"),
             Self::Granted => f.write_str("granted"),
             Self::Lost(why) | Self::Refused(why) | Self::Failed(why) | Self::Returning(why) | Self::Leftovers(why) => {

@@ -14,11 +14,12 @@ pub enum IdError {
     #[error("must not be empty")]
     Empty,
     /// The name is longer than 253 characters.
-    #[error("is {0} characters long; at most 253 are possible")]
+    #[error("is {0} characters long; at most 253 are allowed")]
     TooLong(usize),
     /// A path or a Kubernetes name cannot contain this character.
     #[error(
-        "contains {0:?}; letters, digits, '-', '_' and '.' are possible, and the first and last must be a letter or digit"
+        "contains {0:?}; letters, digits, '-', '_' and '.' are allowed, and the first and last character must be a \
+         letter or digit"
     )]
     Character(char),
     /// The text does not have the form `namespace/name`.

@@ -90,7 +90,7 @@ pub enum Refusal {
     },
     /// The lock has used its largest number.
     #[error(
-        "the lock of the server has given out its largest {0}: `store check` names it, and an administrator repairs it"
+        "the server's lock has reached its largest {0}: `store check` names it, and an administrator must repair it"
     )]
     NoNumberLeft(&'static str),
     /// The name exists with a different specification.
@@ -114,7 +114,7 @@ pub enum Refusal {
         asked: String,
     },
     /// A connected process works on it.
-    #[error("{id} is being worked on by {by}")]
+    #[error("{id} is in use by {by}")]
     InUse {
         /// Name of the maintenance.
         id: MaintenanceId,
@@ -124,13 +124,13 @@ pub enum Refusal {
         until: Timestamp,
     },
     /// A boot configuration without `maintenance_id`, for a server that the same owner has locked.
-    #[error("the server is held by {holder} of the same owner")]
+    #[error("the server is held by {holder}, which has the same owner")]
     HeldByOurselves {
         /// The lock's holder.
         holder: MaintenanceId,
     },
     /// The request replaces the lock's holder, which is released only afterwards.
-    #[error("{id} replaces {holder}, which holds the server and is only released afterwards")]
+    #[error("{id} replaces the holder {holder}, which is only released afterwards")]
     OwnPredecessor {
         /// The lock's holder.
         holder: MaintenanceId,
@@ -138,7 +138,7 @@ pub enum Refusal {
         id: MaintenanceId,
     },
     /// The maintenance named in `maintenance_id` does not own the lock.
-    #[error("the maintenance it acts under does not hold the server")]
+    #[error("the maintenance in maintenance_id is not the holder")]
     ParentNotHolding,
     /// Another state manages the record.
     #[error("another state manages {id} since {}", known.since)]
@@ -182,7 +182,7 @@ pub enum Refusal {
         asked: String,
     },
     /// The configuration reaches a different location than the record.
-    #[error("{id} is in force in {recorded}, and this configuration reaches {reached}")]
+    #[error("{id} is active in {recorded}, but this configuration reaches {reached}")]
     Elsewhere {
         /// The maintenance.
         id: MaintenanceId,
@@ -229,7 +229,7 @@ pub enum Refusal {
         why: String,
     },
     /// The requested generation is not current.
-    #[error("generation {named} was named, but {current} is in force")]
+    #[error("generation {named} was given, but the current generation is {current}")]
     OtherGeneration {
         /// The requested generation.
         named: Generation,

@@ -323,12 +323,12 @@ pub struct MachineDescription {
 }
 
 /// A machine's capabilities. The plan fails if a required capability is missing.
-#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
     /// Supported power changes.
     pub resets: Vec<ResetType>,
-    /// The name of the system that accepts them in the machine's place.
+    /// Name of the system that accepts them instead of the machine.
     pub resets_by: Option<String>,
     /// Supported boot override targets in the BMC's spelling; empty without an override.
     pub boot_targets: Vec<String>,

@@ -48,7 +48,7 @@ impl ServiceSpec {
     /// Describes the effect for people, to follow the server's name.
     #[must_use]
     pub fn effect(&self) -> String {
-        format!("is serviced by its external system ({self}), which may restart it.")
+        format!("is serviced by its external system ({self}), which can restart it.")
     }
 }
 

@@ -74,7 +74,7 @@ mod tests {
         second.push(2);
         assert_eq!((&*first, &*second), (&vec![1], &vec![1, 2]));
         assert_eq!(second.into_inner(), [1, 2]);
-        assert_eq!(first, Shared::from(vec![1]), "equal by what it is too");
+        assert_eq!(first, Shared::from(vec![1]), "equal by value, too");
     }
 
     #[test]

@@ -171,7 +171,7 @@ impl fmt::Display for Action {
         match self {
             Self::Record => write!(f, "read the server's state"),
             Self::CheckImage => write!(f, "check the image"),
-            Self::AskPreparer => write!(f, "ask the preparer"),
+            Self::AskPreparer => write!(f, "read the preparer"),
             Self::Reset(reset) => write!(f, "{reset}"),
             Self::SetBoot { wanted, .. } => write!(f, "set boot override {wanted}"),
             Self::Insert { .. } => write!(f, "insert the image"),

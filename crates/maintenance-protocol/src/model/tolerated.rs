@@ -47,8 +47,8 @@ impl Quirk {
             }
             Self::ModeNotListed => "The BMC accepted the mode. Check the console if the server does not boot.",
             Self::EntryNotListed => "The BMC accepted the entry. Check the console if the server boots its disk.",
-            Self::UnusedProperty => "No override is in force, so the next start does not use it.",
-            Self::OnceUsed => "It is not armed again, because its start took place.",
+            Self::UnusedProperty => "No override is active, so the next start does not use it.",
+            Self::OnceUsed => "It is not armed again, because a start has used it.",
         }
     }
 }

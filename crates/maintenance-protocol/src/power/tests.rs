@@ -113,7 +113,7 @@ fn an_on_without_effect_is_sent_once_more_within_the_limit() {
             let twice = [attempt(&action, 0, reply.clone()), attempt(&action, 60, reply.clone())];
             assert!(matches!(next(&twice, 119), Verdict::Wait { .. }), "{reply:?}");
             let Verdict::Fail(why) = next(&twice, 120) else { panic!("{reply:?}") };
-            assert!(why.contains("(sent 2 times) and had no effect by"), "{why}");
+            assert!(why.contains("(sent 2 times), but did not take effect by"), "{why}");
             assert!(reply.message().is_none_or(|message| why.contains(message)), "{why}");
         }
     }

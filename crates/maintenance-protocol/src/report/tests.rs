@@ -44,11 +44,11 @@ fn what_a_step_waits_for_is_told_while_its_process_is_there_and_until_the_next_s
     let nothing = ("preparing 1/2: draining its Node".to_owned(), "1/2: draining its Node".to_owned());
     assert_eq!(told(&lock, &leases), nothing);
 
-    let why = "left are y/db (its disruption budget)".to_owned();
+    let why = "remaining: y/db (its disruption budget)".to_owned();
     apply(&mut lock, &leases, &uid, fence, &RecordChange::NoteWait(why.clone()));
     let noted = (format!("preparing 1/2: draining its Node: {why}"), format!("1/2: {why}"));
     assert_eq!(told(&lock, &leases), noted);
-    assert_eq!(told(&lock, &Leases::default()), nothing, "its process is gone");
+    assert_eq!(told(&lock, &Leases::default()), nothing, "its process has ended");
 
     let mut progress = lock.active[0].phase.progress().unwrap().clone();
     progress.begin_afresh(now());

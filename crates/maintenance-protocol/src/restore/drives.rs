@@ -109,7 +109,7 @@ pub(super) fn restore_media(
         }
         if found.is_none() && before.content() == Some("") {
             return Verdict::Fail(format!(
-                "the virtual drive {} is empty, and the machine did not report what was in it before",
+                "the virtual drive {} is empty, and the machine did not report its prior medium",
                 before.slot
             ));
         }
@@ -153,5 +153,5 @@ pub(super) fn drive_difference(record: &Maintenance, before: &MediaSlot, now: &M
         Some("") | None => "a medium without an address".to_owned(),
         Some(image) => shown_url(image),
     };
-    Some(format!("virtual drive {slot} holds {}, held {}", shown(now), shown(before)))
+    Some(format!("virtual drive {slot} contains {}, contained {}", shown(now), shown(before)))
 }

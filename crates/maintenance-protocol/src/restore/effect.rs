@@ -71,7 +71,7 @@ fn one_time(record: &Maintenance, facts: &Facts, calls: &[Action]) -> Option<Str
     let before = record.prior.as_ref()?.boot.as_ref().filter(|boot| boot::is_once(boot))?;
     let found = facts.machine.as_ref().and_then(|machine| machine.boot.as_ref());
     if found.is_some_and(|found| boot::used_once(record, found).is_some()) {
-        return Some(format!("Its one-time boot override ({before}) was used since and is not armed again"));
+        return Some(format!("Its one-time boot override ({before}) has been used since and is not armed again"));
     }
     let rearms = |call: &Action| matches!(call, Action::SetBoot { wanted, .. } if wanted.enabled == before.enabled);
     calls.iter().any(rearms).then(|| format!("Its one-time boot override ({before}) is armed again"))
@@ -87,7 +87,7 @@ fn by_its_system(record: &Maintenance) -> Option<String> {
         Some(PowerAfter::Wanted(PowerTarget::On)) => format!("switched on by {name}"),
         // The server is off or will be powered off, so nothing starts.
         Some(PowerAfter::Wanted(PowerTarget::Off) | PowerAfter::EndsOff) => return None,
-        None => format!("brought to the power that its owner wants by {name}"),
+        None => format!("switched to its owner's requested power by {name}"),
     };
     Some(format!("is {power}."))
 }
@@ -96,8 +96,8 @@ fn by_its_system(record: &Maintenance) -> Option<String> {
 #[must_use]
 pub fn power_restored(record: &Maintenance, prior: &PriorState) -> String {
     match record.power_after() {
-        _ if prior.power.restored().is_none() => "its power is not ours to restore".to_owned(),
-        Some(PowerAfter::Wanted(power)) => format!("{power}, as its external system wants it by now"),
+        _ if prior.power.restored().is_none() => "the provider does not restore its power".to_owned(),
+        Some(PowerAfter::Wanted(power)) => format!("{power}, as its external system requests now"),
         Some(PowerAfter::EndsOff) => "power not restored, because it is being deleted".to_owned(),
         None if record.leaves_pause() => "On, because a server cannot be returned to Paused".to_owned(),
         None => prior.power.to_string(),

@@ -25,7 +25,7 @@ pub(super) fn not_shown_yet(
     now: Timestamp,
 ) -> Option<Verdict> {
     let until = after(progress.since, limits.settle);
-    let why = format!("the machine shows no boot override any more, which was {before}");
+    let why = format!("the machine does not show a boot override any more; it was {before}");
     (now < until).then_some(Verdict::Wait { why, until: Some(until) })
 }
 

@@ -25,12 +25,14 @@ fn what_a_busy_machine_did_not_take_is_not_left_behind() {
         restore_boot(&record, &disabled, &found, &[attempt, last], &limits, later)
     };
     let refused = |transient| Reply::Refused { message: "no".into(), transient };
-    assert!(matches!(judged(refused(true)), Verdict::Fail(_)), "it may take it later: the lock stays");
+    assert!(matches!(judged(refused(true)), Verdict::Fail(_)), "the machine could apply it later: the lock stays");
     for reply in [refused(false), Reply::Unknown, Reply::Accepted] {
         assert!(matches!(judged(reply), Verdict::Fail(_)), "the maintenance's address would remain");
     }
     let chosen = BootOverride { boot_next: Some("Boot0010".into()), ..disabled.clone() };
-    let Some(Action::SetBoot { wanted, .. }) = boot_change(&disabled, &chosen) else { panic!("it is left") };
+    let Some(Action::SetBoot { wanted, .. }) = boot_change(&disabled, &chosen) else {
+        panic!("the next-boot entry stays")
+    };
     assert_eq!(wanted.boot_next.as_deref(), Some(""));
     let unchanged = restore_boot(&record, &disabled, &disabled, &[], &Limits::default(), Timestamp::UNIX_EPOCH);
     assert_eq!(unchanged, Verdict::Done);
@@ -107,7 +109,7 @@ fn an_override_that_is_not_shown_for_a_moment_is_not_forgotten() {
         assert!(matches!(judged(29), Verdict::Wait { .. }), "{step}");
         match (step, judged(30)) {
             (Step::RestoreBoot, Verdict::Act(Action::SetBoot { wanted, .. })) => {
-                assert_eq!(wanted.target.as_deref(), Some("Pxe"), "some list nothing where none is set");
+                assert_eq!(wanted.target.as_deref(), Some("Pxe"), "some BMCs list nothing without an override");
             }
             (Step::Verify, Verdict::Fail(_)) => {}
             (step, verdict) => panic!("{step}: {verdict:?}"),
@@ -127,7 +129,7 @@ fn an_override_is_cleared_only_before_a_start_that_would_use_it_up() {
         let facts = Facts { machine: Some(machine), ..Facts::default() };
         judged(Step::DisarmBoot, &record, &facts, std::time::Duration::ZERO)
     };
-    assert_eq!(of(machine.clone()), Verdict::Done, "it runs and goes on");
+    assert_eq!(of(machine.clone()), Verdict::Done, "the server runs and continues");
     let off = MachineView { power: PowerState::Off, ..machine };
     assert!(matches!(of(off.clone()), Verdict::Act(_)));
     assert_eq!(of(MachineView { boot: Some(once("None")), ..off }), Verdict::Done, "it boots nothing else");
@@ -172,7 +174,7 @@ fn the_power_that_the_owner_wants_by_now_is_restored_instead_of_the_recorded_one
     assert_eq!(judged(Step::StopForRestore, &on, PowerState::On), Verdict::Done);
     assert!(acts(judged(Step::RestorePower, &on, PowerState::Off)));
     assert!(
-        matches!(judged(Step::Verify, &on, PowerState::Off), Verdict::Fail(why) if why.contains("wants On by now"))
+        matches!(judged(Step::Verify, &on, PowerState::Off), Verdict::Fail(why) if why.contains("requests On now"))
     );
     assert_eq!((on.final_power(), effect_of(&on)), (Some(On), None));
     let (on, _) = held_for(PowerState::Off, None, Some(PowerAfter::Wanted(On)));
@@ -194,7 +196,7 @@ fn a_plan_tells_that_the_external_system_restores_a_power_that_is_not_recorded()
     let told = |after| effect_of(&held_for(PowerState::Unknown, Some(PowerTarget::Off), after).0);
     assert_eq!(told(Some(PowerAfter::Wanted(PowerTarget::On))).as_deref(), Some("is switched on by Metal3."));
     assert_eq!(told(Some(PowerAfter::Wanted(PowerTarget::Off))), None);
-    assert_eq!(told(None).as_deref(), Some("is brought to the power that its owner wants by Metal3."));
+    assert_eq!(told(None).as_deref(), Some("is switched to its owner's requested power by Metal3."));
 }
 
 /// Recorded fields that are not compared, with the reason.
@@ -285,7 +287,7 @@ fn a_one_time_override_that_a_start_used_is_not_armed_again() {
         assert_eq!(of(&record, step), Verdict::Done, "{step}");
     }
     let told = effect(&record, &facts, &Limits::default(), Timestamp::UNIX_EPOCH).unwrap();
-    assert!(told.contains("(Pxe Once) was used since and is not armed again"), "{told}");
+    assert!(told.contains("(Pxe Once) has been used since and is not armed again"), "{told}");
     assert_eq!(tolerated(&record, &facts).len(), 1);
     // The maintenance overwrote the override before any start used it.
     record.boot_writes = Some(BootWrites::default());

@@ -32,10 +32,7 @@ pub fn freeze_periods(ics: &str, time_zone: &TimeZone) -> Result<Vec<Period>, Wi
                 let name = property.value.to_ascii_uppercase();
                 match within.last() {
                     None if name != "VCALENDAR" => {
-                        return Err(not_one(
-                            calendars,
-                            format!("line {number} begins {name:?} outside of a VCALENDAR"),
-                        ));
+                        return Err(not_one(calendars, format!("line {number} begins {name:?} outside a VCALENDAR")));
                     }
                     None => calendars += 1,
                     Some(_) if name == "VEVENT" => event = Event { line: number, ..Event::default() },
@@ -52,7 +49,7 @@ pub fn freeze_periods(ics: &str, time_zone: &TimeZone) -> Result<Vec<Period>, Wi
                 }
             }
             _ => match within.last() {
-                None => return Err(not_one(calendars, format!("line {number} is outside of a VCALENDAR"))),
+                None => return Err(not_one(calendars, format!("line {number} is outside a VCALENDAR"))),
                 // Alarms within an event have their own DURATION.
                 Some((component, _)) if component == "VEVENT" => event.add(property)?,
                 Some(_) => {}
@@ -63,7 +60,7 @@ pub fn freeze_periods(ics: &str, time_zone: &TimeZone) -> Result<Vec<Period>, Wi
         return Err(wrong(format!("it is cut off: the {name} of line {line} does not end")));
     }
     if calendars == 0 {
-        return Err(not_one(calendars, "it has no BEGIN:VCALENDAR".to_owned()));
+        return Err(not_one(calendars, "BEGIN:VCALENDAR is missing".to_owned()));
     }
     Ok(periods)
 }
@@ -177,24 +174,24 @@ impl Event {
             return Ok(None);
         }
         if let Some(how) = &self.repeats {
-            return Err(self.wrong(&format!(
-                "repeats ({how}), which is not understood: write one event for each time that it happens"
-            )));
+            return Err(
+                self.wrong(&format!("repeats ({how}), which is not supported: write one event for each occurrence"))
+            );
         }
-        let start = self.start.as_ref().ok_or_else(|| self.wrong("has no DTSTART"))?;
+        let start = self.start.as_ref().ok_or_else(|| self.wrong("lacks DTSTART"))?;
         let start = self.moment(start, zone)?;
         let end = match (&self.end, &self.duration) {
-            (Some(_), Some(_)) => return Err(self.wrong("has a DTEND and a DURATION; only one is possible")),
+            (Some(_), Some(_)) => return Err(self.wrong("has a DTEND and a DURATION; only one is allowed")),
             (Some(end), None) => self.moment(end, zone)?,
             (None, Some(duration)) => self.after(&start, &duration.value)?,
             (None, None) => match &start {
                 Moment::Day(day) => Moment::Day(day.tomorrow().map_err(|_| self.wrong("is too late"))?),
-                Moment::At(_) => return Err(self.wrong("has neither DTEND nor DURATION, so that it does not last")),
+                Moment::At(_) => return Err(self.wrong("has neither DTEND nor DURATION, so its duration is zero")),
             },
         };
         let (start, end) = match (start, end) {
             (Moment::Day(_), Moment::At(_)) | (Moment::At(_), Moment::Day(_)) => {
-                return Err(self.wrong("begins with a day and ends with a time, or the other way round"));
+                return Err(self.wrong("begins with a day and ends with a time, or vice versa"));
             }
             (start, end) => (self.instant(start, zone)?, self.instant(end, zone)?),
         };

@@ -73,9 +73,9 @@ impl Cron {
         let fields: Vec<&str> = text.split_whitespace().collect();
         let &[minute, hour, day, month, weekday] = fields.as_slice() else {
             return Err(match fields.as_slice() {
-                [one] if one.starts_with('@') => format!("{one} is an abbreviation, which is not understood"),
+                [one] if one.starts_with('@') => format!("{one} is an abbreviation, which is not supported"),
                 [_, _, _, _, _, _, ..] => {
-                    format!("it has {} fields; there are none for seconds and years", fields.len())
+                    format!("it has {} fields; seconds and years are not supported", fields.len())
                 }
                 _ => format!("it has {} fields", fields.len()),
             });
@@ -84,8 +84,8 @@ impl Cron {
         if (over_days && weekday != "*") || (over_weekdays && day != "*") {
             let (step, instead) = if over_days { ("day of month", "1-31") } else { ("day of week", "0-6") };
             return Err(format!(
-                "both day fields are restricted and the {step} has a step over *, which cron programs understand in \
-                 different ways; write {instead} instead of that *"
+                "both day fields are restricted and the {step} has a step over *, which cron programs interpret \
+                 differently; write {instead} instead of that *"
             ));
         }
         Ok(Self {
@@ -218,8 +218,7 @@ impl Weekdays {
                 Ok(number @ 1..) => all.nth.get_mut(number - 1),
                 _ => None,
             };
-            *set.ok_or_else(|| format!("{item:?} must end in #1 to #5, or in #L for the last of the month"))? |=
-                weekday;
+            *set.ok_or_else(|| format!("{item:?} must end in #1 to #5, or in #L for the month's last"))? |= weekday;
         }
         // Both Sunday numbers map to bit 0.
         all.every = (all.every | all.every >> 7) & 0x7f;
@@ -282,7 +281,7 @@ impl Field {
             Some(step) => match number(step) {
                 Some(step) if step > 0 && step <= to - from => step,
                 _ => {
-                    return Err(format!("{step:?} is not a possible step of {range} ({})", self.name));
+                    return Err(format!("{step:?} is not a valid step of {range} ({})", self.name));
                 }
             },
         };

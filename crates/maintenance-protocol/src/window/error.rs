@@ -27,10 +27,10 @@ pub enum WindowError {
         schedule: String,
     },
     /// The duration is zero.
-    #[error("The window is open for no time at all: give a duration such as \"4h\"")]
+    #[error("The window's duration is zero: set a duration such as \"4h\"")]
     NoDuration,
     /// Openings would overlap.
-    #[error("An opening of {} is longer than the {} from one start of the schedule to the next, so that openings would overlap", shown_duration(*.duration), shown_duration(*.period))]
+    #[error("An opening of {} is longer than the {} between two starts, so openings would overlap", shown_duration(*.duration), shown_duration(*.period))]
     Overlap {
         /// Duration of an opening.
         duration: Duration,
@@ -66,10 +66,10 @@ pub enum WindowError {
         by_calendar: bool,
     },
     /// The calendar ends before the next opening.
-    #[error("The window never opens again before the end of the calendar, in the year 9999")]
+    #[error("The window does not open again before the year 9999, when the calendar ends")]
     NeverAgain,
     /// No opening is long enough for a start.
-    #[error("{} must remain of an opening that lasts {}, so that nothing could ever start", shown_duration(*.min_remaining), shown_duration(*.duration))]
+    #[error("{} must remain of an opening that lasts {}, so no maintenance could ever start", shown_duration(*.min_remaining), shown_duration(*.duration))]
     MinRemaining {
         /// Time that a start requires.
         min_remaining: Duration,

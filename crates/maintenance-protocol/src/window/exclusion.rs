@@ -49,7 +49,7 @@ impl Freezes {
     pub(super) fn new(periods: &[Period]) -> Result<Self, WindowError> {
         let mut periods = periods.to_vec();
         if let Some(Period { start, end }) = periods.iter().find(|period| period.start >= period.end) {
-            return Err(WindowError::Calendar { problem: format!("a freeze from {start} to {end} does not last") });
+            return Err(WindowError::Calendar { problem: format!("a freeze from {start} to {end} is empty") });
         }
         periods.sort_unstable_by_key(|period| period.start);
         let mut merged: Vec<Period> = Vec::with_capacity(periods.len());

@@ -71,7 +71,7 @@ pub enum Broken {
 
 /// The explored chain.
 #[derive(Clone, Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a part of the world that may be left out")]
+#[allow(clippy::struct_excessive_bools, reason = "independent switches of the model")]
 pub struct Chain {
     pub links: Vec<Link>,
     pub actors: usize,

@@ -26,7 +26,7 @@ pub enum Has {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct Gate {
     pub of: Option<(usize, Has)>,
     pub refuses: bool,

@@ -122,7 +122,7 @@ impl Chain {
 
     /// Returns the change that ends a record without a restore.
     pub fn as_it_is() -> RecordChange {
-        let (by, reason) = ("a person".to_owned(), "the Node does not come back".to_owned());
+        let (by, reason) = ("a person".to_owned(), "the Node stays not Ready".to_owned());
         RecordChange::Abandon(Ending::Released { by, reason, seen: Generation::default() })
     }
 

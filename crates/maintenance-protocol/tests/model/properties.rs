@@ -16,28 +16,28 @@ use crate::{
 
 pub const ONE_CALL: &str = "one call at a time";
 pub const BOUNDED: &str = "a replaced process calls no longer than its old lease";
-pub const NO_LOST_HOLD: &str = "no hold is lost";
-pub const TAKEN: &str = "the server is not free while somebody calls";
-pub const ONE_MAY_ACT: &str = "one may act";
+pub const NO_LOST_HOLD: &str = "no lock is lost";
+pub const TAKEN: &str = "the server is not free during a call";
+pub const ONE_MAY_ACT: &str = "one process acts";
 pub const FORWARD: &str = "generations and tickets only grow";
-pub const IN_TIME: &str = "no call changes the server after its hold";
-pub const PREPARED: &str = "what a hold has prepared stays so";
-pub const RESTORED: &str = "a hold ends with the server as it was";
-pub const TRUE_PRIOR: &str = "what is recorded as the state before a hold was that";
-pub const NOT_STALE: &str = "nobody acts on a right that the store has lost";
-pub const KEPT: &str = "a hold that was reached is given back only when that is asked";
-pub const REMEMBERED: &str = "no state is told that its hold is over while it is not";
-pub const ENDS: &str = "all can come to an end";
-pub const STOPS: &str = "a run whose time is over ends while the store rejects changes";
+pub const IN_TIME: &str = "no call changes the server after its maintenance";
+pub const PREPARED: &str = "a prepared server stays prepared";
+pub const RESTORED: &str = "a maintenance ends with the server in its prior state";
+pub const TRUE_PRIOR: &str = "the recorded prior state is correct";
+pub const NOT_STALE: &str = "no process acts on a lock that the store has lost";
+pub const KEPT: &str = "a lock is only released on request";
+pub const REMEMBERED: &str = "no state drops an active maintenance";
+pub const ENDS: &str = "all maintenances can end";
+pub const STOPS: &str = "a run ends at its time limit while the store rejects changes";
 
 pub const REPLACED: &str = "a replaced process is in a call";
-pub const TAKEN_OVER: &str = "somebody calls while a process is not aware that it was replaced";
-pub const QUEUED: &str = "somebody waits for the holder";
-pub const UNDER: &str = "something calls under a hold";
-pub const OUTLIVES: &str = "a call may still change the server after its run ended";
+pub const TAKEN_OVER: &str = "a process calls while its predecessor has not noticed the takeover";
+pub const QUEUED: &str = "a maintenance waits for the holder";
+pub const UNDER: &str = "an operation calls under a lock";
+pub const OUTLIVES: &str = "a call can change the server after its run ended";
 pub const UNDONE: &str = "a change in place is undone";
 pub const SET_BACK: &str = "the store was set back behind a process that acts";
-pub const HANDED_OVER: &str = "a server is left to the next as it is";
+pub const HANDED_OVER: &str = "a server is handed over unchanged";
 pub const REJECTED: &str = "a server is changed while the store rejects changes";
 pub const DONE: &str = "all are done";
 

@@ -151,7 +151,7 @@ pub struct Process {
 }
 
 /// Detected violations.
-#[allow(clippy::struct_excessive_bools, reason = "each is a property of its own")]
+#[allow(clippy::struct_excessive_bools, reason = "independent properties")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Wrong {
     /// A generation or a ticket number was issued twice.

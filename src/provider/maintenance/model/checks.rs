@@ -32,15 +32,15 @@ impl MaintenanceModel {
                     diags,
                     AttributePath::new("wait_for"),
                     "complete_when is missing",
-                    "wait_for = \"Completed\" waits until complete_when comes true: add complete_when.",
+                    "wait_for = \"Completed\" waits until complete_when is true: add complete_when.",
                 );
             }
             return None;
         };
         if complete.power_state.is_null() && complete.url.is_null() {
-            bad(diags, at.clone(), "complete_when is empty", "Give power_state or url.");
+            bad(diags, at.clone(), "complete_when is empty", "Set power_state or url.");
         } else if is_given(&complete.power_state) && is_given(&complete.url) {
-            bad(diags, at.clone(), "One condition is possible", "Give power_state or url, not both.");
+            bad(diags, at.clone(), "Only one condition is allowed", "Set power_state or url, not both.");
         }
         let wanted = power(diags, &complete.power_state, at.clone().attribute("power_state"));
         if wanted.is_some() && given(&self.server_power) == given(&complete.power_state) {
@@ -48,7 +48,7 @@ impl MaintenanceModel {
                 diags,
                 at.clone().attribute("power_state"),
                 "Maintenance would end immediately",
-                "server_power brings the server to the very state that ends the maintenance.",
+                "server_power already sets the power state that ends the maintenance.",
             );
         }
         if let Some(wanted) = wanted {
