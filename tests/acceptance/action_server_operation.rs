@@ -84,12 +84,7 @@ async fn with_triggers_it_is_made_once_for_each_set() {
     assert_eq!(fleet.resets("node1"), ["PowerCycle", "PowerCycle"]);
     // Its record remains without a lock, until a person ends it.
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
-    workspace
-        .metal(&["show", "tests/op"])
-        .await
-        .succeeded()
-        .says("ran PowerCycle at")
-        .is_silent_about("InMaintenance");
+    workspace.metal(&["show", "tests/op"]).await.succeeded().says("ran PowerCycle at").is_silent_about("InMaintenance");
     // As documented on its page.
     let page = include_str!("../../docs/actions/server_operation.md");
     assert!(page.contains("`terraform-provider-metal release NAMESPACE/NAME`."), "another command is tried below");

@@ -98,10 +98,7 @@ async fn two_in_maintenance(family: Family, host: Host) {
     let apply = workspace.start_apply();
     apply.until_it_logs("others/disk", SOON).await;
     eventually("the log reports the conflicting InMaintenance", SOON, async || {
-        apply
-            .log()
-            .contains("is InMaintenance, but the Server's serverMaintenanceRef names others/disk")
-            .then_some(())
+        apply.log().contains("is InMaintenance, but the Server's serverMaintenanceRef names others/disk").then_some(())
     })
     .await;
     assert_eq!(changes(&world, "node1"), before);

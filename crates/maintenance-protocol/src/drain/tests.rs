@@ -84,7 +84,9 @@ fn a_node_is_cordoned_then_emptied_and_what_blocks_is_told() {
 fn nothing_is_cordoned_that_cannot_be_drained() {
     let refused = DrainView { refused: vec!["prod/scratch (emptyDir)".into()], ..view() };
     assert!(matches!(drained(refused, &[], 0), Verdict::Fail(cause) if cause.contains("scratch")));
-    assert!(matches!(drained(DrainView::default(), &[], 0), Verdict::Fail(cause) if cause.contains("not contain Node n1")));
+    assert!(
+        matches!(drained(DrainView::default(), &[], 0), Verdict::Fail(cause) if cause.contains("not contain Node n1"))
+    );
 }
 
 #[test]
