@@ -54,7 +54,7 @@ struct Prose {
     messages: Vec<String>,
 }
 
-fn prose(path: &Path, text: &str) -> Prose {
+fn prose(path: &Path, text: &str, [comment, literal]: &[Regex; 2]) -> Prose {
     let mut found = Prose::default();
     if path.extension().is_some_and(|kind| kind == "md") {
         let mut code = false;
@@ -67,9 +67,6 @@ fn prose(path: &Path, text: &str) -> Prose {
         }
         return found;
     }
-    let comment = Regex::new(r"(?:^|\s)//[/!]? (.*)").unwrap();
-    // A literal can continue on the next line, after a backslash or without one.
-    let literal = Regex::new(r##"(?s)r#"(.*?)"#|'\\?"'|"((?:[^"\\]|\\.)*)""##).unwrap();
     let mut code = String::new();
     for line in text.lines() {
         let commented = comment.captures(line).filter(|found| {
@@ -93,6 +90,12 @@ fn prose(path: &Path, text: &str) -> Prose {
     found
 }
 
+/// The expressions of a comment and of a literal, which can continue on the next line.
+fn expressions() -> [Regex; 2] {
+    let literal = r##"(?s)r#"(.*?)"#|'\\?"'|"((?:[^"\\]|\\.)*)""##;
+    [r"(?:^|\s)//[/!]? (.*)", literal].map(|expression| Regex::new(expression).unwrap())
+}
+
 /// Lines, and hits by pattern.
 #[derive(Default)]
 struct Count {
@@ -101,10 +104,15 @@ struct Count {
 }
 
 impl Count {
-    fn add(&mut self, texts: &[String], patterns: &[Pattern]) {
-        self.lines += texts.len();
-        for pattern in patterns {
-            *self.hits.entry(pattern.name).or_default() += texts.iter().map(|text| pattern.hits(text)).sum::<usize>();
+    fn of(texts: &[String], patterns: &[Pattern]) -> Self {
+        let hits = |pattern: &Pattern| texts.iter().map(|text| pattern.hits(text)).sum();
+        Self { lines: texts.len(), hits: patterns.iter().map(|pattern| (pattern.name, hits(pattern))).collect() }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.lines += other.lines;
+        for (name, hits) in &other.hits {
+            *self.hits.entry(name).or_default() += hits;
         }
     }
 
@@ -119,17 +127,19 @@ impl Count {
 #[test]
 fn each_folder_and_all_messages_have_few_hits() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let patterns = Pattern::all();
+    let (patterns, expressions) = (Pattern::all(), expressions());
     let (mut folders, mut messages) = (BTreeMap::<String, Count>::new(), Count::default());
     files(root, &mut |path| {
         let is_prose = path.extension().is_some_and(|kind| kind == "rs" || kind == "md");
         let Some(text) = is_prose.then(|| fs::read_to_string(path).ok()).flatten() else { return };
-        let found = prose(path, &text);
-        let texts = [found.texts, found.messages.clone()].concat();
+        let found = prose(path, &text, &expressions);
+        let (texts, said) = (Count::of(&found.texts, &patterns), Count::of(&found.messages, &patterns));
         for folder in path.strip_prefix(root).unwrap().ancestors().skip(1) {
-            folders.entry(folder.display().to_string()).or_default().add(&texts, &patterns);
+            let count = folders.entry(folder.display().to_string()).or_default();
+            count.add(&texts);
+            count.add(&said);
         }
-        messages.add(&found.messages, &patterns);
+        messages.add(&said);
     });
     assert!(folders[""].lines > 20_000 && messages.lines > 5_000, "the texts were read");
     let judged = folders.iter().filter(|(_, count)| count.lines >= FEW);
@@ -143,7 +153,7 @@ fn each_folder_and_all_messages_have_few_hits() {
 fn prose_contains_literals_of_several_lines_and_no_code() {
     let text =
         "let url = \"http://a b c d\"; // It ends.\nlet text = \"one two three four \\\n   five six seven eight\";\n";
-    let found = prose(Path::new("a.rs"), text);
+    let found = prose(Path::new("a.rs"), text, &expressions());
     assert_eq!(found.texts, ["It ends."]);
     assert_eq!(found.messages, ["http://a b c d", "one two three four ", "five six seven eight"]);
 }

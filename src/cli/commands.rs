@@ -58,8 +58,7 @@ pub(super) enum CommandError {
     Elsewhere(Box<Refusal>, String),
     #[error(
         "no coordination store exists yet at {0}: this user has not requested maintenance here. Runs on other \
-         machines have their own stores, unless --coordination-url or METAL_COORDINATION_URL names one that all \
-         share"
+         machines have their own stores, unless --coordination-url or METAL_COORDINATION_URL names a shared one"
     )]
     NoStore(String),
     #[error(
@@ -94,8 +93,7 @@ impl From<EngineError> for CommandError {
                     let advice = match plugin(recorded.backend.name()) {
                         Some(plugin) => format!("Run it with {}", plugin.reach()),
                         None => format!(
-                            "This version does not support the backend {}: run the version that requested the \
-                             maintenance",
+                            "Backend {} is not supported: run the version that requested the maintenance",
                             recorded.backend
                         ),
                     };

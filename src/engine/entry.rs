@@ -192,11 +192,7 @@ impl Engine {
     /// Returns a record that no process drives.
     async fn unattended(&self, key: &LockKey, uid: &Uid) -> Result<ReconcileResult, EngineError> {
         let view = self.store().view(key).await?;
-        let record = view
-            .lock
-            .get(uid)
-            .cloned()
-            .ok_or(EngineError::LeaseLost("the record does not exist any more".to_owned()))?;
+        let record = view.lock.get(uid).cloned().ok_or(EngineError::LeaseLost("the record is missing".to_owned()))?;
         Ok(ReconcileResult { record, finish: Finish::Reached, waited: Duration::ZERO })
     }
 
