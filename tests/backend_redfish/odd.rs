@@ -149,7 +149,7 @@ async fn a_bmc_that_has_no_session_left_is_busy_and_not_closed_to_the_password()
     let _ = bench.simulator.inject(full);
     let error = bench.machine.observe().await.unwrap_err();
     assert!(matches!(&error, BackendError::Rejected { status: 503, transient: true, .. }), "{error:?}");
-    bench.machine.observe().await.expect("a session has ended meanwhile");
+    bench.machine.observe().await.expect("a session has ended");
     let tried = bench.simulator.journal(&JournalQuery { status: Some(401), ..JournalQuery::default() }).len();
     assert_eq!(tried, 1, "basic authentication was refused once");
 }
@@ -188,7 +188,7 @@ async fn lists_that_are_empty_for_a_moment_are_read_again() {
     assert!(bench.machine.media(&[]).await.unwrap().is_empty());
     assert_eq!(bench.machine.media(&[]).await.unwrap().len(), 2);
     let unlisted = bench.machine.capabilities().await.unwrap().resets;
-    assert!(unlisted.contains(&ResetType::GracefulRestart), "told nowhere, each may be tried: {unlisted:?}");
+    assert!(unlisted.contains(&ResetType::GracefulRestart), "without a list each can be tried: {unlisted:?}");
     let listed = bench.machine.capabilities().await.unwrap().resets;
     assert_eq!(listed, [ResetType::On, ResetType::ForceOff]);
 }
@@ -219,4 +219,26 @@ async fn an_empty_answer_is_not_a_server_that_shows_nothing() {
         assert!(error.is_transient(), "it was read before: {body:?}: {error:?}");
         bench.machine.observe().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn no_request_follows_a_link_to_another_host() {
+    let other = Bench::new(Personality::generic()).await;
+    let url = other.simulator.url(&other.simulator.systems()[0]).unwrap();
+    let system = "/redfish/v1/Systems/1";
+    let reset = format!("{system}/Actions/ComputerSystem.Reset");
+    for (read, property, path) in [
+        ("/redfish/v1/Systems", "/Members/0/@odata.id", system),
+        (system, "/Actions/#ComputerSystem.Reset/target", reset.as_str()),
+    ] {
+        for (host, is_own) in [("", true), (url.trim_end_matches('/'), false)] {
+            let bench = Bench::new(Personality::generic()).await;
+            let link = FaultAction::Show { property: property.to_owned(), value: json!(format!("{host}{path}")) };
+            bench.inject(link, "GET", read);
+            let done = bench.machine.reset(ResetType::ForceOff).await;
+            assert_eq!(done.is_ok(), is_own, "{property}: {done:?}");
+            assert!(is_own || done.unwrap_err().to_string().contains("credentials are not sent there"));
+        }
+    }
+    assert!(other.simulator.journal(&JournalQuery::default()).is_empty());
 }
