@@ -1,5 +1,6 @@
 //! Protection against other users on the machine and the network: core dumps, planted files, and
-//! passwords for a server whose DNS name now points elsewhere.
+//! passwords for a server whose DNS name now points elsewhere. `promises` maps each documented
+//! promise to its test.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![cfg(target_os = "linux")]
 
@@ -7,6 +8,8 @@
 mod clear;
 #[path = "neighbours/names.rs"]
 mod names;
+#[path = "neighbours/promises.rs"]
+mod promises;
 #[path = "neighbours/trusted.rs"]
 mod trusted;
 
@@ -88,10 +91,10 @@ async fn the_memory_of_the_provider_is_in_no_core_dump() {
     let root = rustix::process::geteuid().is_root();
     let hard = Command::new("sh").args(["-c", "ulimit -H -c"]).output().unwrap().stdout;
     if hard.trim_ascii() == b"0" {
-        eprintln!("this system lets no process be dumped: only the owner of its files was judged");
+        eprintln!("core dumps are disabled here: the test checked only the file owner");
         return;
     }
-    assert!(dumps(folder.path()) || !root, "no process is dumped here, and root sees no owner: this shows nothing");
+    assert!(dumps(folder.path()) || !root, "core dumps do not work here, and root cannot check the owner");
 }
 
 /// A kubeconfig's exec plugin can print secrets; hosts and CI jobs log the provider's output.
@@ -236,7 +239,7 @@ async fn a_name_that_leads_elsewhere_since_the_last_request_gets_no_password() {
             }
             assert!(matches!(error, Err(BackendError::Untrusted { .. })), "{trust:?}: {error:?}");
             let heard = theirs.journal(&JournalQuery::default());
-            assert!(heard.is_empty(), "the other server was asked: {heard:?}");
+            assert!(heard.is_empty(), "unexpected requests: {heard:?}");
 
             // After the name points back, requests succeed again.
             name.leads_to(port(&ours)).await;
