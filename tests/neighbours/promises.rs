@@ -30,8 +30,8 @@ impl Selection {
     fn new() -> Self {
         let subject = "password|credential|token|secret|certificate|account|audit|runner|approver|reviewer|role|\
                        exec plugin|redirect";
-        let phrases = "authorit(y|ies)|plain text|never (shown|stored|logged|sent)|sends nothing";
-        let denial = "never|cannot|refuse[sd]?|reject(s|ed)?|only|not|no|nothing|neither";
+        let phrases = "authorit(y|ies)|plain text|never (shown|stored|logged|sent)|sends nothing|objects";
+        let denial = "never|cannot|refuse[sd]?|reject(s|ed)?|only|not|no|none|nothing|neither";
         let words = |text: &str| Regex::new(&format!(r"(?i)\b({text})\b")).unwrap();
         Self { subject: words(&format!("({subject})s?|{phrases}")), denial: words(denial) }
     }
@@ -42,11 +42,12 @@ impl Selection {
     }
 }
 
-/// Returns a role file's comments as Markdown text.
+/// Returns a role file's comments and its policy's messages as Markdown text.
 fn comments(text: &str) -> String {
-    let lines = text.lines().map(str::trim_start).map(|line| match line {
-        "---" => "",
-        _ => line.strip_prefix('#').or(line.strip_prefix("--")).unwrap_or_default(),
+    let lines = text.lines().map(str::trim_start).map(|line| match line.strip_prefix("- message: ") {
+        Some(message) => format!("\n{message}."),
+        None if line == "---" => String::new(),
+        None => line.strip_prefix('#').or(line.strip_prefix("--")).unwrap_or_default().to_owned(),
     });
     lines.collect::<Vec<_>>().join("\n")
 }
@@ -193,10 +194,8 @@ fn sentences_are_found_in_paragraphs_lists_and_tables() {
     let wanted =
         ["One fact of two.", "Another.", "An `a.b` item.", "First.", "x | can | read", "x | can | write \\| run"];
     assert_eq!(sentences(text), wanted);
-    assert_eq!(
-        sentences(&comments("# It cannot\n# write.\nkind: Role\n-- It reads.\n---\n")),
-        ["It cannot write.", "It reads."]
-    );
+    let role = "# It cannot\n# write.\nkind: Role\n-- It reads.\n---\n  - message: it is\n  - message: it has\n";
+    assert_eq!(sentences(&comments(role)), ["It cannot write.", "It reads.", "it is.", "it has."]);
 }
 
 #[test]
