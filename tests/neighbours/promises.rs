@@ -132,8 +132,8 @@ fn documents(root: &Path) -> BTreeMap<String, String> {
 /// Returns why a listed test, `file::function`, does not run.
 fn missing(root: &Path, test: &str) -> Option<String> {
     let (file, function) = test.split_once("::").unwrap_or((test, ""));
-    let text = fs::read_to_string(root.join(file)).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let source = fs::read_to_string(root.join(file)).unwrap_or_default();
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let at = lines.iter().position(|line| {
         let name = line.trim_start_matches("async ").strip_prefix("fn ");
         name.and_then(|name| name.strip_prefix(function)).is_some_and(|rest| rest.starts_with('('))
