@@ -1,5 +1,6 @@
 //! Protection against other users on the machine and the network: core dumps, planted files, and
-//! passwords for a server whose DNS name now points elsewhere.
+//! passwords for a server whose DNS name now points elsewhere. `promises` maps each documented
+//! promise to its test.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![cfg(target_os = "linux")]
 
@@ -7,6 +8,8 @@
 mod clear;
 #[path = "neighbours/names.rs"]
 mod names;
+#[path = "neighbours/promises.rs"]
+mod promises;
 #[path = "neighbours/trusted.rs"]
 mod trusted;
 

@@ -223,3 +223,25 @@ async fn an_empty_answer_is_not_a_server_that_shows_nothing() {
         bench.machine.observe().await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn no_request_follows_a_link_to_another_host() {
+    let other = Bench::new(Personality::generic()).await;
+    let url = other.simulator.url(&other.simulator.systems()[0]).unwrap();
+    let system = "/redfish/v1/Systems/1";
+    let reset = format!("{system}/Actions/ComputerSystem.Reset");
+    for (read, property, path) in [
+        ("/redfish/v1/Systems", "/Members/0/@odata.id", system),
+        (system, "/Actions/#ComputerSystem.Reset/target", reset.as_str()),
+    ] {
+        for (host, is_own) in [("", true), (url.trim_end_matches('/'), false)] {
+            let bench = Bench::new(Personality::generic()).await;
+            let link = FaultAction::Show { property: property.to_owned(), value: json!(format!("{host}{path}")) };
+            bench.inject(link, "GET", read);
+            let done = bench.machine.reset(ResetType::ForceOff).await;
+            assert_eq!(done.is_ok(), is_own, "{property}: {done:?}");
+            assert!(is_own || done.unwrap_err().to_string().contains("credentials are not sent there"));
+        }
+    }
+    assert!(other.simulator.journal(&JournalQuery::default()).is_empty());
+}

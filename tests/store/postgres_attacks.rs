@@ -35,11 +35,16 @@ struct Guarded {
 
 impl Guarded {
     async fn start() -> Self {
+        Self::with(|printed| printed).await
+    }
+
+    /// Starts with changed roles.
+    async fn with(roles: impl FnOnce(String) -> String) -> Self {
         let server = Postgres::start(&[]);
         let database = server.database();
         let url = |role: &str| server.url(role, &database);
         postgres(&url("postgres"), WrongClock::next()).await.unwrap().close().await;
-        server.sql(&database, &roles::printed("postgres", &url("postgres")).await);
+        server.sql(&database, &roles(roles::printed("postgres", &url("postgres")).await));
         let runs = postgres(&url(RUNNER), WrongClock::next()).await.unwrap();
         apply(&runs, &key("k"), |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
         let wish = EnqueueRequest { spec: Spec { policy: Policy::OwnerApproval, ..spec() }, ..request("a", 1) };
@@ -287,4 +292,45 @@ async fn no_end_of_a_lease_stops_others_from_reading_the_store() {
         assert_eq!(guarded.runs.view_all().await.unwrap().len(), 1, "{until}");
         guarded.runs.export_audit(&AuditStart::Oldest, 1000).await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_with_more_permissions_is_reported() {
+    let guarded = Guarded::start().await;
+    for (permission, table, role) in [
+        ("TRUNCATE", "maintenances", REVIEWER),
+        ("UPDATE", "owner_roles", APPROVER),
+        ("INSERT", "approvals", RUNNER),
+        ("DELETE", "locks", RUNNER),
+        ("UPDATE", "locks", REVIEWER),
+        ("DELETE", "audit", "PUBLIC"),
+        ("UPDATE (body)", "audit", RUNNER),
+    ] {
+        guarded.sql(&format!("GRANT {permission} ON metal.{table} TO {role}"));
+        let reported = guarded.runs.contents().await.unwrap().violations();
+        let words = format!("the role {role} may {permission} on metal.{table}");
+        assert!(reported.len() == 1 && reported[0].contains(&words), "{words}: {reported:?}");
+        guarded.sql(&format!("REVOKE {permission} ON metal.{table} FROM {role}"));
+    }
+    assert_eq!(guarded.runs.contents().await.unwrap().violations(), [""; 0]);
+}
+
+/// A comment in the printed roles marks two lines as removable.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_two_lines_of_the_roles_no_runner_deletes_history() {
+    let guarded = Guarded::with(|printed| {
+        let (before, rest) = printed.split_once("-- history_days: remove these two lines").unwrap();
+        let kept: Vec<&str> = rest.lines().skip(3).collect();
+        format!("{before}{}", kept.join("\n"))
+    })
+    .await;
+    guarded.the_hold_goes_on().await;
+    let count = || guarded.sql("SELECT (SELECT count(*) FROM metal.audit) || ' ' || count(*) FROM metal.maintenances");
+    let before = count();
+    guarded.refused(RUNNER, "DELETE FROM metal.maintenances");
+    guarded.refused(RUNNER, "SELECT metal.forget_audit(interval '366 days', 1000)");
+    let _ = guarded.runs.prune(Duration::ZERO, 1000).await;
+    assert_eq!(count(), before);
+    assert!(guarded.open("postgres").await.prune(Duration::ZERO, 1000).await.unwrap() > 0);
+    assert_ne!(count(), before);
 }
