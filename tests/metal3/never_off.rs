@@ -41,10 +41,10 @@ async fn a_reboot_that_nothing_would_show_is_refused() {
     assert!(refused.contains("removes the annotation") && refused.contains("Ironic refused"), "{refused}");
 
     let outlook = system.outlook(&held.wish).await.unwrap().lines.join("\n");
-    assert!(outlook.contains("spec.disablePowerOff") && !outlook.contains("spec.online is false"), "{outlook}");
+    assert!(outlook.contains("spec.disablePowerOff") && !outlook.contains("spec.online is also false"), "{outlook}");
     world.merge("BareMetalHost", "node1", json!({"spec": {"online": false}})).await;
     let told = tokio::time::timeout(Duration::from_mins(1), async {
-        while !system.outlook(&held.wish).await.unwrap().lines.join("\n").contains("spec.online is false") {
+        while !system.outlook(&held.wish).await.unwrap().lines.join("\n").contains("spec.online is also false") {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });

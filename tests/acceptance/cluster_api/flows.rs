@@ -69,7 +69,7 @@ for_one_host! {
             .await
             .succeeded()
             .says(&format!("Cluster API: Machine {}/m1, Running", world.namespace))
-            .says("drains the Node and approves before the server is taken");
+            .says("drains the Node and approves before the server is locked");
 
         world.withhold("m1").await;
         let apply = workspace.start_apply();
