@@ -7,7 +7,7 @@ use terraform_provider_metal::{
     maintenance::{
         hand_over::HandOver,
         ids::{Fence, Uid},
-        lock::{EnqueueRequest, Leases, LockHolder, ServerLock},
+        lock::{EnqueueRequest, Leases, LockHolder, Refusal, ServerLock},
         spec::Spec,
         state::{Ending, Phase},
     },
@@ -191,7 +191,8 @@ async fn another_role_writes_only_what_the_protocol_requires() {
         let hands = |lock: &mut ServerLock, _: &Leases, now| {
             let over = Phase::Completed { at: now, ending: Ending::Completed };
             lock.finish(&uid, fence, &over, now)?;
-            let record = lock.active.iter_mut().find(|record| record.uid == next).unwrap();
+            // The first attempt uses this handle's cache, which can lack the waiter.
+            let record = lock.active.iter_mut().find(|record| record.uid == next).ok_or(Refusal::Gone)?;
             record.phase = Phase::InMaintenance { since: now };
             record.admitted_at = Some(now);
             lock.slot = Some(LockHolder { uid: next.clone(), since: now, acting: None });
