@@ -19,24 +19,30 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON SCHEMA metal FROM PUBLIC;
+-- No role can use all connections of the server: 90 of the 100 that PostgreSQL has by default. Each role that you create as a
+-- member of these needs its own limit.
+ALTER ROLE metal_runner CONNECTION LIMIT 60;
+ALTER ROLE metal_approver CONNECTION LIMIT 15;
+ALTER ROLE metal_reviewer CONNECTION LIMIT 15;
+
+-- Against mistakes only: each role can override these limits in its session.
+ALTER ROLE metal_runner SET idle_in_transaction_session_timeout = '1min';
+ALTER ROLE metal_approver SET idle_in_transaction_session_timeout = '1min';
+ALTER ROLE metal_reviewer SET idle_in_transaction_session_timeout = '1min';
+
+REVOKE ALL ON SCHEMA metal FROM PUBLIC, metal_runner, metal_approver, metal_reviewer;
 REVOKE ALL ON ALL TABLES IN SCHEMA metal FROM PUBLIC, metal_runner, metal_approver, metal_reviewer;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA metal FROM PUBLIC, metal_runner, metal_approver, metal_reviewer;
 
--- All three roles read.
+-- All three roles read. None of them writes a table.
 GRANT USAGE ON SCHEMA metal TO metal_runner, metal_approver, metal_reviewer;
 GRANT SELECT ON ALL TABLES IN SCHEMA metal TO metal_runner, metal_approver, metal_reviewer;
 GRANT EXECUTE ON FUNCTION metal.clock TO metal_runner, metal_approver, metal_reviewer;
+
+-- A runner holds servers, waits for them and claims them. It uses approvals, but cannot approve. An approver adds and withdraws
+-- approvals. The function checks each change, and which role sends it.
 GRANT EXECUTE ON FUNCTION metal.commit TO metal_runner, metal_approver;
+GRANT EXECUTE ON FUNCTION metal.renew, metal.resign, metal.bind, metal.claim_sweep TO metal_runner;
 
--- A runner holds servers, waits for them and claims them. It uses approvals, but cannot approve.
-GRANT INSERT, UPDATE ON metal.locks, metal.maintenances, metal.leases, metal.bindings TO metal_runner;
-GRANT INSERT (namespace, name, body) ON metal.audit TO metal_runner;
-GRANT UPDATE (used_by) ON metal.approvals TO metal_runner;
-
--- history_days: remove these two lines to protect history from runners. Then only the schema's owner prunes it.
-GRANT DELETE ON metal.maintenances, metal.leases TO metal_runner;
-GRANT EXECUTE ON FUNCTION metal.forget_audit, metal.audit_age TO metal_runner;
-
--- An approver adds and withdraws approvals by one function, and does not write tables.
-GRANT EXECUTE ON FUNCTION metal.answer TO metal_approver;
+-- history_days: remove this line to protect history from runners. Then only the schema's owner prunes it.
+GRANT EXECUTE ON FUNCTION metal.prune TO metal_runner;

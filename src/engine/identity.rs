@@ -5,8 +5,6 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use futures_util::future::join_all;
-
 use crate::{
     backend::{BackendError, HardwareIdentity},
     maintenance::{
@@ -186,15 +184,10 @@ impl Engine {
         }
         let (store, key) = (self.store(), &found.key);
         let names: Vec<String> = found.fresh.iter().map(Alias::stored).collect();
-        let (best, others) = names.split_at(1);
-        for names in [best, others] {
-            for bound in join_all(names.iter().map(|name| store.bind(name, key, false))).await {
-                match bound {
-                    Ok(()) => {}
-                    Err(StoreError::OtherIdentity { .. }) => return Ok(false),
-                    Err(error) => return Err(error.into()),
-                }
-            }
+        match store.bind_all(&names, key).await {
+            Ok(()) => {}
+            Err(StoreError::OtherIdentity { .. }) => return Ok(false),
+            Err(error) => return Err(error.into()),
         }
         // Another process bound them earlier, and they were moved since.
         let claims: Vec<AliasClaim> =

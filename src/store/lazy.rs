@@ -137,6 +137,10 @@ impl Store for LazyStore {
         self.get().await?.bind(server, key, rebind).await
     }
 
+    async fn bind_all(&self, servers: &[String], key: &LockKey) -> Result<(), StoreError> {
+        self.get().await?.bind_all(servers, key).await
+    }
+
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
         self.get().await?.audit(id, limit).await
     }

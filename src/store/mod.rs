@@ -31,6 +31,7 @@ mod watchers;
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 
@@ -160,6 +161,21 @@ pub trait Store: Send + Sync + Debug {
     ///
     /// [`StoreError::OtherIdentity`] if the name is bound to a different key and `rebind` is false.
     async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError>;
+
+    /// Binds several names to a lock key, and the first name before the others.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::OtherIdentity`] if a name is bound to a different key. If this is the first
+    /// name, the others stay unbound.
+    async fn bind_all(&self, servers: &[String], key: &LockKey) -> Result<(), StoreError> {
+        let (first, others) = servers.split_at(servers.len().min(1));
+        for servers in [first, others] {
+            let bound = join_all(servers.iter().map(|server| self.bind(server, key, false))).await;
+            bound.into_iter().collect::<Result<(), _>>()?;
+        }
+        Ok(())
+    }
 
     /// Returns the newest `limit` audit lines for one maintenance name, oldest first.
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError>;

@@ -127,6 +127,10 @@ impl Store for StoppableStore {
         self.answer(self.inner.bind(server, key, rebind)).await
     }
 
+    async fn bind_all(&self, servers: &[String], key: &LockKey) -> Result<(), StoreError> {
+        self.answer(self.inner.bind_all(servers, key)).await
+    }
+
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
         self.answer(self.inner.audit(id, limit)).await
     }

@@ -37,6 +37,10 @@ mod postgres;
 #[cfg(unix)]
 mod postgres_attacks;
 #[cfg(unix)]
+mod postgres_limits;
+#[cfg(unix)]
+mod postgres_owners;
+#[cfg(unix)]
 mod processes;
 #[path = "../../crates/maintenance-protocol/tests/records/mod.rs"]
 mod records;

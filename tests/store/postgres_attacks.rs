@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde_json::{Value, json};
 use terraform_provider_metal::{
     maintenance::{
         approval::Scope,
@@ -20,21 +21,21 @@ use crate::{
     talk::{approval, approve, claim},
 };
 
-const RUNNER: &str = "metal_runner";
-const APPROVER: &str = "metal_approver";
-const REVIEWER: &str = "metal_reviewer";
+pub const RUNNER: &str = "metal_runner";
+pub const APPROVER: &str = "metal_approver";
+pub const REVIEWER: &str = "metal_reviewer";
 
 /// A database with the printed roles, and a claimed server with one waiter.
-struct Guarded {
-    server: Postgres,
-    database: String,
-    runs: PostgresStore,
+pub struct Guarded {
+    pub server: Postgres,
+    pub database: String,
+    pub runs: PostgresStore,
     wish: EnqueueRequest,
     waiter: (Uid, Fence),
 }
 
 impl Guarded {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         Self::with(|printed| printed).await
     }
 
@@ -52,26 +53,61 @@ impl Guarded {
         Self { server, database, runs, wish, waiter }
     }
 
-    async fn open(&self, role: &str) -> PostgresStore {
+    pub async fn open(&self, role: &str) -> PostgresStore {
         postgres(&self.server.url(role, &self.database), WrongClock::next()).await.unwrap()
     }
 
-    fn as_role(&self, role: &str, sql: &str) -> Result<String, String> {
+    pub fn as_role(&self, role: &str, sql: &str) -> Result<String, String> {
         self.server.sql_as(role, &self.database, sql)
     }
 
-    fn sql(&self, sql: &str) -> String {
+    pub fn sql(&self, sql: &str) -> String {
         self.server.sql(&self.database, sql)
     }
 
     #[track_caller]
-    fn refused(&self, role: &str, sql: &str) {
+    pub fn refused(&self, role: &str, sql: &str) {
         let error = self.as_role(role, sql).expect_err(sql);
-        assert!(error.contains("permission denied") || error.contains("metal:"), "{sql}: {error}");
+        assert!(error.contains("permission denied"), "{sql}: {error}");
+    }
+
+    /// Returns a statement that changes these fields of a lock in its current state. It returns the
+    /// new revision, an error, or `overtaken`.
+    pub fn change(&self, lock: &str, fields: &Value) -> String {
+        let now = self.sql(&format!(
+            "SELECT json_build_object('expected', revision, 'newest', split_part(commits, ' ', 1), 'generation', \
+             generation, 'last_ticket', last_ticket, 'slot', slot, 'claim', claim) FROM metal.locks \
+             WHERE lock_key = '{lock}'"
+        ));
+        let mut change = json!({
+            "lock_key": lock, "expected": 0, "newest": "", "commit_name": uuid::Uuid::new_v4().simple().to_string(),
+            "format": 1, "head_moved": false, "generation": 0, "last_ticket": 0, "claim_moved": false,
+            "withdrawn": [], "records": [], "unapproved": [], "approvals": [], "used": [], "events": [], "channel": "",
+        });
+        let now = if now.is_empty() { json!({}) } else { serde_json::from_str(&now).unwrap() };
+        for more in [&now, fields] {
+            change.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        }
+        format!(
+            "SELECT coalesce(revision::text, code || ' ' || cause, 'overtaken') FROM metal.commit(ARRAY(\
+             SELECT c FROM jsonb_populate_recordset(NULL::metal.change, $change$[{change}]$change$) AS c))"
+        )
+    }
+
+    /// Sends such a change. Returns its error.
+    pub fn send(&self, role: &str, lock: &str, fields: &Value) -> Result<(), String> {
+        let said = self.as_role(role, &self.change(lock, fields))?;
+        if said.parse::<i64>().is_ok() { Ok(()) } else { Err(said) }
+    }
+
+    #[track_caller]
+    pub fn denied(&self, role: &str, lock: &str, fields: &Value) {
+        let error = self.send(role, lock, fields).expect_err(&fields.to_string());
+        assert!(error.contains("permission denied"), "{fields}: {error}");
     }
 
     /// Admits the waiter with a separate approval and releases it: a complete hold.
-    async fn the_hold_goes_on(&self) {
+    pub async fn the_hold_goes_on(&self) {
         self.hold().await;
         assert_eq!(self.runs.contents().await.unwrap().violations(), [""; 0]);
     }
@@ -91,25 +127,25 @@ const LARGEST: &str = "9223372036854775807";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_role_moves_a_lock_past_its_revision() {
     let guarded = Guarded::start().await;
-    for role in [APPROVER, REVIEWER] {
-        guarded.refused(role, &format!("UPDATE metal.locks SET revision = {LARGEST}"));
-        guarded.refused(role, "UPDATE metal.locks SET commits = ''");
+    for role in [RUNNER, APPROVER, REVIEWER] {
+        for change in [&format!("revision = {LARGEST}"), "commits = ''", "generation = generation + 1", "slot = '{'"] {
+            guarded.refused(role, &format!("UPDATE metal.locks SET {change}"));
+        }
         guarded.refused(role, "SELECT * FROM metal.locks FOR UPDATE");
+        let made = format!("INSERT INTO metal.locks VALUES ('new', 1, 1, NULL, NULL, NULL, {LARGEST}, '')");
+        guarded.refused(role, &made);
     }
-    // A runner can write locks, but not this column.
-    for change in [
-        &format!("revision = {LARGEST}"),
-        "revision = revision - 1",
-        "revision = revision + 2",
-        "commits = ''",
-        "generation = generation - 1",
-        "last_ticket = last_ticket - 1",
-        "lock_key = 'other'",
-    ] {
-        guarded.refused(RUNNER, &format!("UPDATE metal.locks SET {change}"));
+    let largest: i64 = LARGEST.parse().unwrap();
+    for (number, value) in [("generation", largest), ("generation", 0), ("last_ticket", largest), ("last_ticket", 0)] {
+        guarded.denied(RUNNER, "k", &json!({"head_moved": true, number: value}));
     }
-    let made = format!("INSERT INTO metal.locks VALUES ('new', 1, 1, NULL, NULL, {LARGEST}, '')");
-    guarded.refused(RUNNER, &made);
+    for (field, value) in [("expected", json!(largest)), ("newest", json!("x")), ("expected", json!(0))] {
+        assert_eq!(guarded.send(RUNNER, "k", &json!({field: value})), Err("overtaken".into()));
+    }
+    let used = guarded.sql("SELECT split_part(commits, ' ', 2) FROM metal.locks");
+    for name in [used.as_str(), "short", "two names in one text, separated"] {
+        guarded.denied(RUNNER, "k", &json!({"commit_name": name}));
+    }
     guarded.the_hold_goes_on().await;
 }
 
@@ -118,35 +154,37 @@ async fn an_approver_withdraws_only_what_its_owner_gave() {
     let guarded = Guarded::start().await;
     let approves = guarded.open(APPROVER).await;
     approve(&approves, &key("k"), &approval(Scope::All)).await.unwrap();
-    guarded.sql("CREATE ROLE team LOGIN IN ROLE metal_approver; INSERT INTO metal.owner_roles VALUES ('team', 'team')");
+    guarded.sql("CREATE ROLE team LOGIN CONNECTION LIMIT 5 IN ROLE metal_approver; INSERT INTO metal.owner_roles VALUES ('team', 'team')");
     let count = || guarded.sql("SELECT count(*) FROM metal.approvals");
     let given = guarded.sql("SELECT uid FROM metal.approvals");
-    // Either an error or a deletion of zero visible rows.
-    let _ = guarded.as_role(APPROVER, "DELETE FROM metal.approvals");
-    assert_eq!(count(), "1");
-    let answer = |gone: &str, uid: &str, body: &str| {
-        format!(
-            "SELECT metal.answer('k', (SELECT revision FROM metal.locks), 'c{}', '{gone}', '{uid}', '{{team}}', \
-             ARRAY['{body}'], '{{}}', '{{}}', '{{}}', '')",
-            uuid::Uuid::new_v4().simple()
-        )
+    let given = json!([given]);
+    let answer = |gone: &Value, uid: &str, body: &str| {
+        let new: Vec<Value> =
+            (!uid.is_empty()).then(|| json!({"uid": uid, "owner": "team", "body": body})).into_iter().collect();
+        json!({"unapproved": gone, "approvals": new})
     };
-    let gone = format!("{{{given}}}");
-    for sql in [answer(&gone, "{}", ""), answer("{}", "{new}", "x")] {
-        let _ = guarded.as_role(APPROVER, &sql);
-        assert_eq!(count(), "1", "{sql}");
-    }
-    for role in [RUNNER, REVIEWER] {
-        guarded.refused(role, &answer(&gone, "{}", ""));
+    for role in [RUNNER, APPROVER, REVIEWER] {
+        for fields in [answer(&given, "", ""), answer(&json!([]), "new", "x")] {
+            guarded.denied(role, "k", &fields);
+        }
         guarded.refused(role, "DELETE FROM metal.approvals");
         guarded.refused(role, "INSERT INTO metal.approvals (uid, lock_key, owner, body) VALUES ('x', 'k', 'team', '')");
+        assert_eq!(count(), "1");
     }
+    // An approver changes nothing but approvals.
+    let event = json!([{"namespace": "ops", "name": "a", "body": "{}"}]);
+    for fields in [json!({"events": event}), json!({"head_moved": true}), json!({"claim_moved": true, "claim": null})] {
+        guarded.denied(APPROVER, "k", &fields);
+    }
+    guarded.denied(APPROVER, "new", &answer(&json!([]), "new", "x"));
+    guarded.denied(APPROVER, "k", &json!({"used": [{"uid": given[0], "used_by": "u"}]}));
     let team = guarded.open("team").await;
-    let withdraw = |lock: &mut ServerLock, _: &Leases, now| Ok(lock.withdraw_approval(&Uid(given.clone()), "ada", now));
+    let uid = Uid(given[0].as_str().unwrap().to_owned());
+    let withdraw = |lock: &mut ServerLock, _: &Leases, now| Ok(lock.withdraw_approval(&uid, "ada", now));
     assert!(apply(&team, &key("k"), withdraw).await.unwrap());
     // Unreadable approvals count as missing and never block the server.
     guarded.sql("DELETE FROM metal.owner_roles");
-    guarded.as_role(APPROVER, &answer("{}", "{broken}", "{")).unwrap();
+    guarded.send(APPROVER, "k", &answer(&json!([]), "broken", "{")).unwrap();
     let (uid, fence) = &guarded.waiter;
     assert!(!try_admit(&guarded.runs, &key("k"), uid, *fence).await.unwrap());
     let told = guarded.runs.contents().await.unwrap().violations();
@@ -165,8 +203,9 @@ async fn a_used_approval_stays_used() {
     assert!(try_admit(&guarded.runs, &key("k"), uid, *fence).await.unwrap());
     finish(&guarded.runs, &key("k"), uid, *fence).await.unwrap();
     for role in [RUNNER, APPROVER, REVIEWER] {
-        let _ = guarded.as_role(role, "UPDATE metal.approvals SET used_by = NULL");
-        let _ = guarded.as_role(role, "UPDATE metal.approvals SET used_by = 'other'");
+        guarded.refused(role, "UPDATE metal.approvals SET used_by = NULL");
+        let used = guarded.sql("SELECT uid FROM metal.approvals");
+        guarded.send(role, "k", &json!({"used": [{"uid": used, "used_by": "other"}]})).unwrap_err();
         assert_eq!(guarded.sql("SELECT used_by FROM metal.approvals"), uid.0, "{role}");
     }
     // The same request needs a new approval.
@@ -182,12 +221,13 @@ async fn a_line_of_the_audit_says_which_role_wrote_it_and_when() {
     let guarded = Guarded::start().await;
     guarded.the_hold_goes_on().await;
     let line = "('2001-01-01', 'ops', 'a', 'metal_approver', '{}')";
-    for role in [APPROVER, REVIEWER] {
+    for role in [RUNNER, APPROVER, REVIEWER] {
         guarded.refused(role, &format!("INSERT INTO metal.audit (at, namespace, name, role_name, body) VALUES {line}"));
     }
-    let _ = guarded
-        .as_role(RUNNER, &format!("INSERT INTO metal.audit (at, namespace, name, role_name, body) VALUES {line}"));
-    let _ = guarded.as_role(RUNNER, "INSERT INTO metal.audit (namespace, name, body) VALUES ('ops', 'a', '{}')");
+    let event =
+        json!([{"namespace": "ops", "name": "a", "body": "{}", "role_name": "metal_approver", "at": "2001-01-01"}]);
+    guarded.send(RUNNER, "k", &json!({"events": event})).unwrap();
+    assert_eq!(guarded.sql("SELECT count(*) FROM metal.audit WHERE body = '{}'"), "1");
     let forged =
         "SELECT count(*) FROM metal.audit WHERE body = '{}' AND (role_name <> 'metal_runner' OR at < '2002-01-01')";
     assert_eq!(guarded.sql(forged), "0");
@@ -239,10 +279,13 @@ async fn no_role_changes_or_deletes_a_line_of_the_configured_age() {
         guarded.refused(role, "DELETE FROM metal.audit");
         guarded.refused(role, "TRUNCATE metal.audit");
         guarded.refused(role, "UPDATE metal.meta SET value = '0' WHERE key = 'audit_age'");
-        for keep in ["interval '0'", "interval '-1 day'", "interval '364 days'", "NULL"] {
-            guarded.refused(role, &format!("SELECT metal.forget_audit({keep}, 1000)"));
-        }
-        guarded.refused(role, "INSERT INTO metal.audit (writer, namespace, name, body) VALUES ('1', 'a', 'b', '{}')");
+    }
+    for role in [APPROVER, REVIEWER] {
+        guarded.refused(role, "SELECT metal.prune(interval '0', 1000)");
+    }
+    for keep in ["interval '0'", "interval '-1 day'", "interval '364 days'", "NULL"] {
+        guarded.as_role(RUNNER, &format!("SELECT metal.prune({keep}, 1000)")).unwrap();
+        assert_eq!(count(), before, "{keep}");
     }
     // A process with a shorter `history_days` does not delete lines earlier.
     guarded.runs.prune(Duration::ZERO, 1000).await.unwrap();
@@ -269,7 +312,9 @@ async fn a_transaction_that_stays_open_stops_no_other_server_and_loses_no_line()
     let before = ids(&AuditStart::Oldest).await;
     let last = AuditStart::AfterId(before.last().unwrap().clone());
     let mut open = options.connect().await.unwrap();
-    open.execute("BEGIN; INSERT INTO metal.audit (namespace, name, body) VALUES ('ops', 'x', '{}')").await.unwrap();
+    let event = json!({"events": [{"namespace": "ops", "name": "x", "body": "{}"}]});
+    let line = format!("SET idle_in_transaction_session_timeout = 0; BEGIN; {}", guarded.change("other", &event));
+    sqlx::raw_sql(sqlx::AssertSqlSafe(line)).execute(&mut open).await.unwrap();
     soon("a hold on another server", guarded.the_hold_goes_on()).await;
     assert_eq!(ids(&last).await, [""; 0]);
     open.execute("COMMIT").await.unwrap();
@@ -315,12 +360,12 @@ async fn a_role_with_more_permissions_is_reported() {
     assert_eq!(guarded.runs.contents().await.unwrap().violations(), [""; 0]);
 }
 
-/// A comment in the printed roles marks two lines as removable.
+/// A comment in the printed roles marks one line as removable.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_two_lines_of_the_roles_no_runner_deletes_history() {
+async fn without_one_line_of_the_roles_no_runner_deletes_history() {
     let guarded = Guarded::with(|printed| {
-        let (before, rest) = printed.split_once("-- history_days: remove these two lines").unwrap();
-        let kept: Vec<&str> = rest.lines().skip(3).collect();
+        let (before, rest) = printed.split_once("-- history_days: remove this line").unwrap();
+        let kept: Vec<&str> = rest.lines().skip(2).collect();
         format!("{before}{}", kept.join("\n"))
     })
     .await;
@@ -328,7 +373,7 @@ async fn without_two_lines_of_the_roles_no_runner_deletes_history() {
     let count = || guarded.sql("SELECT (SELECT count(*) FROM metal.audit) || ' ' || count(*) FROM metal.maintenances");
     let before = count();
     guarded.refused(RUNNER, "DELETE FROM metal.maintenances");
-    guarded.refused(RUNNER, "SELECT metal.forget_audit(interval '366 days', 1000)");
+    guarded.refused(RUNNER, "SELECT metal.prune(interval '366 days', 1000)");
     let _ = guarded.runs.prune(Duration::ZERO, 1000).await;
     assert_eq!(count(), before);
     assert!(guarded.open("postgres").await.prune(Duration::ZERO, 1000).await.unwrap() > 0);

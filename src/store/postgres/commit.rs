@@ -1,11 +1,10 @@
-//! Commits as one statement.
+//! Changes as `metal.commit` reads them.
 
-use std::collections::HashMap;
-
-use sqlx::{AssertSqlSafe, PgConnection, Postgres, postgres::PgArguments};
+use serde::Serialize;
+use sqlx::PgConnection;
 
 use super::{
-    fault::{ErrorMapper, is_taken_name},
+    fault::ErrorMapper,
     link::StoreClient,
     rows::{escaped, signed, text},
     schema,
@@ -20,44 +19,60 @@ use crate::{
     },
 };
 
-/// The written records as columns, one list per column.
-#[derive(Default)]
-pub(super) struct RecordColumns {
-    pub(super) uids: Vec<String>,
-    pub(super) namespaces: Vec<String>,
-    pub(super) names: Vec<String>,
-    pub(super) fates: Vec<&'static str>,
-    pub(super) runners: Vec<Option<String>>,
-    pub(super) bodies: Vec<String>,
+/// A written record, as `metal.record_part`.
+#[derive(Serialize)]
+pub(super) struct RecordPart {
+    uid: String,
+    namespace: String,
+    name: String,
+    fate: &'static str,
+    runner: Option<String>,
+    body: String,
 }
 
-impl RecordColumns {
-    pub(super) fn add(
-        &mut self,
-        record: &Maintenance,
-        fate: &'static str,
-        faults: &ErrorMapper,
-    ) -> Result<(), StoreError> {
-        self.uids.push(escaped(&record.uid.0).into_owned());
-        self.namespaces.push(record.id.namespace().to_owned());
-        self.names.push(record.id.name().to_owned());
-        self.fates.push(fate);
-        self.runners.push(record.attachment.as_ref().map(|attachment| escaped(&attachment.runner.id.0).into_owned()));
-        self.bodies.push(text(&record.uid.0, record, faults)?);
-        Ok(())
+impl RecordPart {
+    pub(super) fn of(record: &Maintenance, fate: &'static str, faults: &ErrorMapper) -> Result<Self, StoreError> {
+        Ok(Self {
+            uid: escaped(&record.uid.0).into_owned(),
+            namespace: record.id.namespace().to_owned(),
+            name: record.id.name().to_owned(),
+            fate,
+            runner: record.attachment.as_ref().map(|attachment| escaped(&attachment.runner.id.0).into_owned()),
+            body: text(&record.uid.0, record, faults)?,
+        })
     }
+}
+
+/// A new approval, as `metal.approval_part`.
+#[derive(Serialize)]
+pub(super) struct ApprovalPart {
+    uid: String,
+    owner: String,
+    body: String,
+    used_by: Option<String>,
+}
+
+/// A used approval, as `metal.use_part`.
+#[derive(Serialize)]
+struct UsePart {
+    uid: String,
+    used_by: Option<String>,
+}
+
+/// An audit line, as `metal.event_part`.
+#[derive(Serialize)]
+struct EventPart {
+    namespace: String,
+    name: String,
+    body: String,
 }
 
 /// The changes to approvals.
 #[derive(Default)]
 pub(super) struct Approvals {
-    pub(super) gone: Vec<String>,
-    pub(super) uids: Vec<String>,
-    pub(super) owners: Vec<String>,
-    pub(super) bodies: Vec<String>,
-    pub(super) uses: Vec<Option<String>>,
-    pub(super) used: Vec<String>,
-    pub(super) used_by: Vec<Option<String>>,
+    gone: Vec<String>,
+    pub(super) given: Vec<ApprovalPart>,
+    used: Vec<UsePart>,
 }
 
 impl Approvals {
@@ -73,18 +88,14 @@ impl Approvals {
         }
         let owner = after.claim.as_ref().map(|claim| escaped(&claim.owner).into_owned()).unwrap_or_default();
         for new in &after.approvals {
+            let uid = escaped(&new.uid.0).into_owned();
             let used_by = new.used_by.as_ref().map(|uid| escaped(&uid.0).into_owned());
             match before.approval(&new.uid).filter(|old| kept(new, old)) {
                 Some(old) if old.used_by == new.used_by => {}
-                Some(_) => {
-                    moved.used.push(escaped(&new.uid.0).into_owned());
-                    moved.used_by.push(used_by);
-                }
+                Some(_) => moved.used.push(UsePart { uid, used_by }),
                 None => {
-                    moved.uids.push(escaped(&new.uid.0).into_owned());
-                    moved.owners.push(owner.clone());
-                    moved.bodies.push(text(&new.uid.0, new, faults)?);
-                    moved.uses.push(used_by);
+                    let body = text(&new.uid.0, new, faults)?;
+                    moved.given.push(ApprovalPart { uid, owner: owner.clone(), body, used_by });
                 }
             }
         }
@@ -92,29 +103,30 @@ impl Approvals {
     }
 }
 
-/// A change as the arguments of `metal.commit`.
+/// One lock's change, as `metal.change`.
+#[derive(Serialize)]
 pub(super) struct Prepared {
-    key: String,
-    revision: i64,
-    commits: String,
-    head: bool,
+    lock_key: String,
+    expected: i64,
+    /// A store that lost commits reuses revisions but never commit names.
+    newest: String,
+    commit_name: String,
+    /// Another version can change the format while this process has the database open.
+    format: i64,
+    head_moved: bool,
     generation: i64,
     last_ticket: i64,
     slot: Option<String>,
     claim_moved: bool,
     claim: Option<String>,
     withdrawn: Vec<String>,
-    written: RecordColumns,
-    approvals: Approvals,
-    namespaces: Vec<String>,
-    names: Vec<String>,
-    events: Vec<String>,
+    records: Vec<RecordPart>,
+    unapproved: Vec<String>,
+    approvals: Vec<ApprovalPart>,
+    used: Vec<UsePart>,
+    events: Vec<EventPart>,
     channel: String,
-    newest: String,
 }
-
-/// Arguments per change, including the two that are compared.
-const ARGUMENTS: usize = 29;
 
 impl Prepared {
     pub(super) fn of(change: &CommitDelta<'_>, channel: String, faults: &ErrorMapper) -> Result<Self, StoreError> {
@@ -125,117 +137,77 @@ impl Prepared {
         }
         let slot = StoredSlot::of(after).map(|slot| text(key, &slot, faults)).transpose()?;
         let claim = after.ownership.claim.as_ref().map(|claim| text(key, claim, faults)).transpose()?;
-        let head = (after.generation, after.last_ticket, StoredSlot::of(after))
+        let head_moved = (after.generation, after.last_ticket, StoredSlot::of(after))
             != (before.generation, before.last_ticket, StoredSlot::of(before));
-        let mut written = RecordColumns::default();
-        for record in change.finished {
-            written.add(record, "ended", faults)?;
-        }
-        for record in change.written() {
-            written.add(record, "active", faults)?;
-        }
+        let ended = change.finished.iter().map(|record| RecordPart::of(record, "ended", faults));
+        let written = change.written().map(|record| RecordPart::of(record, "active", faults));
+        let approvals = Approvals::between(&before.ownership, &after.ownership, faults)?;
+        let events = change.events.iter().map(|event| {
+            let (namespace, name) = (event.id.namespace().to_owned(), event.id.name().to_owned());
+            Ok(EventPart { namespace, name, body: text(key, event, faults)? })
+        });
         Ok(Self {
-            key: escaped(key).into_owned(),
-            revision: change.before.revision,
-            commits: change.commits(),
-            head,
+            lock_key: escaped(key).into_owned(),
+            expected: change.before.revision,
+            newest: change.before.commits.newest().unwrap_or_default().to_owned(),
+            commit_name: change.commit.to_owned(),
+            format: FORMAT,
+            head_moved,
             generation: signed(after.generation, faults)?,
             last_ticket: signed(after.last_ticket, faults)?,
             slot,
             claim_moved: after.ownership.claim != before.ownership.claim,
             claim,
             withdrawn: change.withdrawn().map(|record| escaped(&record.uid.0).into_owned()).collect(),
-            written,
-            approvals: Approvals::between(&before.ownership, &after.ownership, faults)?,
-            namespaces: change.events.iter().map(|event| event.id.namespace().to_owned()).collect(),
-            names: change.events.iter().map(|event| event.id.name().to_owned()).collect(),
-            events: change.events.iter().map(|event| text(key, event, faults)).collect::<Result<_, _>>()?,
+            records: ended.chain(written).collect::<Result<_, _>>()?,
+            unapproved: approvals.gone,
+            approvals: approvals.given,
+            used: approvals.used,
+            events: events.collect::<Result<_, StoreError>>()?,
             channel,
-            // A store that lost commits reuses revisions but never commit names.
-            newest: change.before.commits.newest().unwrap_or_default().to_owned(),
         })
     }
-
-    fn bind<'q>(&'q self, query: CommitQuery<'q>) -> CommitQuery<'q> {
-        let (written, approvals) = (&self.written, &self.approvals);
-        query
-            .bind(&self.key)
-            .bind(self.revision)
-            .bind(&self.commits)
-            .bind(self.head)
-            .bind(self.generation)
-            .bind(self.last_ticket)
-            .bind(self.slot.as_deref())
-            .bind(self.claim_moved)
-            .bind(self.claim.as_deref())
-            .bind(&self.withdrawn)
-            .bind(&written.uids)
-            .bind(&written.namespaces)
-            .bind(&written.names)
-            .bind(&written.fates)
-            .bind(&written.runners)
-            .bind(&written.bodies)
-            .bind(&approvals.gone)
-            .bind(&approvals.uids)
-            .bind(&approvals.owners)
-            .bind(&approvals.bodies)
-            .bind(&approvals.uses)
-            .bind(&approvals.used)
-            .bind(&approvals.used_by)
-            .bind(&self.namespaces)
-            .bind(&self.names)
-            .bind(&self.events)
-            .bind(&self.channel)
-            .bind(&self.newest)
-            // Another version can change the format while this process has the database open.
-            .bind(FORMAT)
-    }
 }
 
-type CommitQuery<'q> = sqlx::query::QueryAs<'q, Postgres, (i32, Option<i64>), PgArguments>;
-
-/// Returns a statement with this many changes. Each change depends on its own lock only.
-fn statement(changes: usize) -> String {
-    let one = |n: usize| {
-        let argument = |which: usize| format!("${}", n * ARGUMENTS + which);
-        let all: Vec<String> = (1..=27).map(argument).collect();
-        let (key, revision, newest, format) = (argument(1), argument(2), argument(28), argument(29));
-        format!(
-            "SELECT {n}, metal.commit({}) WHERE ({revision} = 0 OR EXISTS (SELECT FROM metal.locks AS l \
-             WHERE l.lock_key = {key} AND l.revision = {revision} AND split_part(l.commits, ' ', 1) = {newest})) \
-             AND NOT EXISTS (SELECT FROM metal.schema_versions AS s WHERE s.version > {format})",
-            all.join(", ")
-        )
-    };
-    (0..changes).map(one).collect::<Vec<_>>().join(" UNION ALL ")
-}
-
-/// The outcome of several changes.
-pub(super) enum CommitOutcome {
-    /// Each change's new revision, or `None` if another process wrote its lock since the read.
-    Done(Vec<Option<i64>>),
-    /// A name is taken; no change was committed.
+/// A change's outcome.
+pub(super) enum Committed {
+    /// The new revision, or `None` if another process was first.
+    Revision(Option<i64>),
+    /// Another lock has an active record with one of the new names.
     NameTaken,
 }
 
-/// Writes changes to different locks. An error in one is an error for all, and no change is
-/// committed.
+/// One change's result: number, revision, and the error's code, text and constraint.
+type ChangeRow = (i32, Option<i64>, Option<String>, Option<String>, Option<String>);
+
+const COMMIT: &str = "\
+    SELECT r.item, r.revision, r.code, r.cause, r.constraint_name FROM metal.commit(ARRAY( \
+    SELECT c FROM jsonb_populate_recordset(NULL::metal.change, $1::text::jsonb) AS c)) AS r";
+
+/// Writes changes to different locks. Each has its own outcome.
 pub(super) async fn commit(
     db: &mut PgConnection,
     changes: &[Prepared],
     link: &StoreClient,
-) -> Result<CommitOutcome, StoreError> {
+) -> Result<Vec<Result<Committed, StoreError>>, StoreError> {
     let faults = &link.faults;
-    let query = sqlx::query_as(AssertSqlSafe(statement(changes.len()))).persistent(!link.pooled);
-    let query = changes.iter().fold(query, |query, change| change.bind(query));
-    let rows = match query.fetch_all(&mut *db).await {
-        Err(error) if is_taken_name(&error) => return Ok(CommitOutcome::NameTaken),
-        rows => rows.map_err(|error| faults.sqlx(&error))?,
-    };
-    if rows.len() < changes.len() {
-        format::check_open(schema::version(db, faults).await?, faults)?;
+    let query = sqlx::query_as(COMMIT).bind(text("a change", &changes, faults)?).persistent(!link.pooled);
+    let rows: Vec<ChangeRow> = query.fetch_all(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
+    let unanswered = || Err(faults.unavailable("it did not answer for each change"));
+    let mut outcomes: Vec<_> = changes.iter().map(|_| unanswered()).collect();
+    for (item, revision, code, cause, constraint) in rows {
+        let outcome = match code.as_deref() {
+            None => Ok(Committed::Revision(revision)),
+            Some("23505") if constraint.as_deref() == Some("maintenances_active_name") => Ok(Committed::NameTaken),
+            Some("MT004") => {
+                let found = schema::version(db, faults).await?;
+                format::check_open(found, faults).and_then(|()| Err(faults.unavailable("its format changed")))
+            }
+            Some(code) => Err(faults.coded(code, cause.unwrap_or_default())),
+        };
+        if let Some(place) = usize::try_from(item - 1).ok().and_then(|place| outcomes.get_mut(place)) {
+            *place = outcome;
+        }
     }
-    let revisions: HashMap<i32, Option<i64>> = rows.into_iter().collect();
-    let of = |n| i32::try_from(n).ok().and_then(|n| revisions.get(&n).copied().flatten());
-    Ok(CommitOutcome::Done((0..changes.len()).map(of).collect()))
+    Ok(outcomes)
 }

@@ -33,33 +33,37 @@ impl ErrorMapper {
             sqlx::Error::Configuration(cause) => self.forbidden(format!("its URL cannot be used: {cause}")),
             sqlx::Error::PoolTimedOut => self.silent(),
             sqlx::Error::Io(cause) => self.unavailable(format!("it cannot be reached ({cause})")),
-            _ => match code(error).as_deref() {
-                Some("42501") => self.forbidden(format!(
-                    "the role does not allow this ({}); the guide about many runners lists each role's permissions",
-                    message(error)
-                )),
-                Some("28P01" | "28000") => self.forbidden(format!("the login was refused ({})", message(error))),
-                Some("3D000") => self.forbidden(format!("the database does not exist ({})", message(error))),
-                Some("3F000" | "42P01" | "42883" | "42703") => {
-                    self.unreadable(format!("its schema does not match this program ({})", message(error)))
-                }
-                Some("MT001") => self.unreadable(message(error)),
-                Some("25006") => self.unwritable(format!(
-                    "the server is read-only ({}); is it a standby, or is default_transaction_read_only set?",
-                    message(error)
-                )),
-                Some("53100") => self.unwritable(format!("the server's disk is full ({})", message(error))),
-                Some("53300") => self.unavailable(format!("all its connections are in use ({})", message(error))),
-                // Transient classes: connection, resources, operator intervention, system,
-                // transaction conflict.
-                Some(code)
-                    if ["08", "53", "57", "58", "40", "55", "25"].iter().any(|class| code.starts_with(class)) =>
-                {
-                    self.unavailable(message(error))
-                }
-                Some(code) => self.unreadable(format!("{} (SQLSTATE {code})", message(error))),
+            _ => match code(error) {
+                Some(code) => self.coded(&code, message(error)),
                 None => self.unavailable(error.to_string()),
             },
+        }
+    }
+
+    /// Maps an error code, which `metal.commit` also returns for one of several changes.
+    pub(super) fn coded(&self, code: &str, message: String) -> StoreError {
+        match code {
+            "42501" => self.forbidden(format!(
+                "the role does not allow this ({message}); the guide about many runners lists each role's permissions"
+            )),
+            "28P01" | "28000" => self.forbidden(format!("the login was refused ({message})")),
+            "3D000" => self.forbidden(format!("the database does not exist ({message})")),
+            "3F000" | "42P01" | "42883" | "42703" | "42704" => {
+                self.unreadable(format!("its schema does not match this program ({message})"))
+            }
+            "MT001" => self.unreadable(message),
+            "25006" => self.unwritable(format!(
+                "the server is read-only ({message}); is it a standby, or is default_transaction_read_only set?"
+            )),
+            "53100" => self.unwritable(format!("the server's disk is full ({message})")),
+            "53300" => self.unavailable(format!("all its connections are in use ({message})")),
+            "55P03" => self.unavailable(format!("another transaction blocks this server's row ({message})")),
+            // Transient classes: connection, resources, operator intervention, system, transaction
+            // conflict.
+            code if ["08", "53", "57", "58", "40", "55", "25"].iter().any(|class| code.starts_with(class)) => {
+                self.unavailable(message)
+            }
+            code => self.unreadable(format!("{message} (SQLSTATE {code})")),
         }
     }
 }
@@ -80,9 +84,9 @@ fn message(error: &sqlx::Error) -> String {
     error.as_database_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
 }
 
-/// Returns true if another lock has an active record with that name.
-pub(super) fn is_taken_name(error: &sqlx::Error) -> bool {
-    error.as_database_error().is_some_and(|error| error.constraint() == Some("maintenances_active_name"))
+/// Returns true if a table, function or column does not exist.
+pub(super) fn is_undefined(error: &sqlx::Error) -> bool {
+    code(error).is_some_and(|code| ["3F000", "42P01", "42883", "42703"].contains(&code.as_str()))
 }
 
 /// Returns true if the server accepts no more connections. The pool then waits and reports a

@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 
 use super::{
-    commit::{CommitOutcome, Prepared, commit},
+    commit::{Committed, Prepared, commit},
     link::StoreClient,
     rows,
 };
@@ -17,14 +17,6 @@ const MOST: usize = 16;
 
 /// A lock to read, and its cached version.
 type Wanted = (LockKey, Option<Stored>);
-
-/// A change's outcome.
-pub(super) enum Committed {
-    /// The new revision, or `None` if another process was first.
-    Revision(Option<i64>),
-    /// Another lock has an active record with one of the new names.
-    NameTaken,
-}
 
 /// Batches of requests about different locks.
 #[derive(Debug)]
@@ -76,34 +68,15 @@ fn carry_loads(link: StoreClient, wanted: Vec<Wanted>) -> BoxFuture<'static, Vec
 
 fn carry_commits(link: StoreClient, changes: Vec<Prepared>) -> BoxFuture<'static, Vec<Result<Committed, StoreError>>> {
     Box::pin(async move {
-        match write(&link, &changes).await {
-            Ok(CommitOutcome::Done(revisions)) => {
-                revisions.into_iter().map(|one| Ok(Committed::Revision(one))).collect()
-            }
-            Err(error) if error.is_transient() => changes.iter().map(|_| Err(error.clone())).collect(),
-            Ok(CommitOutcome::NameTaken) if changes.len() == 1 => vec![Ok(Committed::NameTaken)],
-            Err(error) if changes.len() == 1 => vec![Err(error)],
-            // None was committed, and one of them is the cause. Write each separately.
-            Ok(CommitOutcome::NameTaken) | Err(_) => {
-                let mut each = Vec::with_capacity(changes.len());
-                for change in changes.chunks(1) {
-                    each.push(write(&link, change).await.map(|outcome| match outcome {
-                        CommitOutcome::Done(revisions) => Committed::Revision(revisions.first().copied().flatten()),
-                        CommitOutcome::NameTaken => Committed::NameTaken,
-                    }));
-                }
-                each
-            }
+        let together = async {
+            let mut session = link.session().await?;
+            let outcomes = commit(&mut session, &changes, &link).await?;
+            session.end().await?;
+            Ok(outcomes)
+        };
+        match link.patience.attempt(together).await {
+            Ok(outcomes) => outcomes,
+            Err(error) => changes.iter().map(|_| Err(error.clone())).collect(),
         }
     })
-}
-
-async fn write(link: &StoreClient, changes: &[Prepared]) -> Result<CommitOutcome, StoreError> {
-    let written = async {
-        let mut session = link.session().await?;
-        let outcome = commit(&mut session, changes, link).await?;
-        session.end().await?;
-        Ok(outcome)
-    };
-    link.patience.attempt(written).await
 }

@@ -1,7 +1,7 @@
 //! A store for many machines: the schema `metal` in a PostgreSQL database.
 //!
-//! Every write is one conditional statement (`metal.commit`), so clients never keep a database
-//! lock. The store's clock is the server's.
+//! Every write calls one database function, so clients never keep a database lock. The functions
+//! check the caller's role; roles cannot write tables. The store's clock is the server's.
 
 mod commit;
 mod connections;
@@ -26,15 +26,15 @@ use tokio::sync::watch::Receiver;
 pub use self::url::PostgresOptions;
 
 use self::{
-    commit::Prepared,
+    commit::{Committed, Prepared},
     fault::ErrorMapper,
-    group::{Committed, Groups},
+    group::Groups,
     link::StoreClient,
     rows::escaped,
     watch::Watch,
 };
 use super::{
-    AuditLine, AuditStart, Contents, LockView, RecordLookup, SWEEPER, Store, StoreError, Transition,
+    AuditLine, AuditStart, Contents, LockView, RecordLookup, Store, StoreError, Transition,
     group::transact,
     lease_end,
     optimistic::{CommitDelta, CommittedChange, Conditional, Loaded, look},
@@ -84,7 +84,7 @@ impl PostgresStore {
             .repeat(|| async {
                 let taken = link.connections.take().await;
                 let mut taken = taken.map_err(|error| link.faults.sqlx(&error))?;
-                schema::open(&mut taken.connection, &link.faults).await
+                schema::open(&mut taken.connection, link.pooled, &link.faults).await
             })
             .await?;
         let lookout = ChangeTask::new();
@@ -268,14 +268,7 @@ impl Store for PostgresStore {
         let text = serde_json::to_string(runner).map_err(|error| self.link.faults.record(&runner.id.0, &error))?;
         let until = self.time.carried().map(|now| lease_end(now, ttl));
         let ttl = i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX);
-        self.write(
-            "INSERT INTO metal.leases (runner_id, until, runner) \
-             VALUES ($1, metal.clock() + $2 * interval '1 microsecond', $3) \
-             ON CONFLICT (runner_id) DO UPDATE SET until = excluded.until, runner = excluded.runner",
-            &runner.id,
-            Some((ttl, text)),
-        )
-        .await?;
+        self.write("SELECT metal.renew($1, $2, $3)", &runner.id, Some((ttl, text))).await?;
         if let Some(until) = until {
             self.own_processes.renewed(&runner.id, until);
         }
@@ -284,9 +277,7 @@ impl Store for PostgresStore {
 
     async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
         self.own_processes.ended(runner);
-        // Ended leases are kept, because a process's absence is measured from there.
-        self.write("UPDATE metal.leases SET until = least(until, metal.clock()) WHERE runner_id = $1", runner, None)
-            .await
+        self.write("SELECT metal.resign($1)", runner, None).await
     }
 
     async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {
@@ -313,24 +304,11 @@ impl Store for PostgresStore {
     }
 
     async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
-        // Usually the binding exists already.
-        if self.binding(server).await?.as_ref() == Some(key) {
-            return Ok(());
-        }
-        let query = if rebind {
-            "INSERT INTO metal.bindings AS b (server, lock_key) VALUES ($1, $2) \
-             ON CONFLICT (server) DO UPDATE SET lock_key = excluded.lock_key RETURNING b.lock_key"
-        } else {
-            // The no-op update returns the existing row under its row lock.
-            "INSERT INTO metal.bindings AS b (server, lock_key) VALUES ($1, $2) \
-             ON CONFLICT (server) DO UPDATE SET lock_key = b.lock_key RETURNING b.lock_key"
-        };
-        let row: Option<(String,)> = self.row(query, &escaped(server), Some(&escaped(&key.0))).await?;
-        let bound = row.map_or_else(|| key.clone(), |(bound,)| LockKey(rows::unescaped(&bound)));
-        if bound == *key {
-            return Ok(());
-        }
-        Err(StoreError::OtherIdentity { server: server.to_owned(), bound, found: key.clone() })
+        self.bind_in_order(&[server.to_owned()], key, rebind).await
+    }
+
+    async fn bind_all(&self, servers: &[String], key: &LockKey) -> Result<(), StoreError> {
+        self.bind_in_order(servers, key, false).await
     }
 
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
@@ -376,15 +354,10 @@ impl Store for PostgresStore {
             .patience
             .once(async {
                 let mut session = self.link.session().await?;
-                let claimed = sqlx::query(
-                    "INSERT INTO metal.leases AS l (runner_id, until, runner) \
-                     VALUES ($1, metal.clock() + $2 * interval '1 microsecond', $3) \
-                     ON CONFLICT (runner_id) DO UPDATE SET until = excluded.until, runner = excluded.runner \
-                     WHERE l.until <= metal.clock()",
-                );
-                let claimed = claimed.bind(SWEEPER).bind(length).bind(escaped(&runner.0).into_owned());
-                let claimed = claimed.persistent(!self.link.pooled).execute(&mut *session).await;
-                let claimed = claimed.map_err(|error| self.link.faults.sqlx(&error))?.rows_affected() > 0;
+                let claimed = sqlx::query_scalar("SELECT metal.claim_sweep($1, $2)");
+                let claimed = claimed.bind(escaped(&runner.0).into_owned()).bind(length);
+                let claimed = claimed.persistent(!self.link.pooled).fetch_one(&mut *session).await;
+                let claimed: bool = claimed.map_err(|error| self.link.faults.sqlx(&error))?;
                 session.end().await?;
                 Ok(claimed)
             })
@@ -402,6 +375,31 @@ impl Store for PostgresStore {
 }
 
 impl PostgresStore {
+    /// Binds names in one statement, which stops at the first name with another lock.
+    async fn bind_in_order(&self, servers: &[String], key: &LockKey, rebind: bool) -> Result<(), StoreError> {
+        let names: Vec<String> = servers.iter().map(|server| escaped(server).into_owned()).collect();
+        let keys = vec![escaped(&key.0).into_owned(); names.len()];
+        let bound: Vec<(String, String)> = self
+            .link
+            .patience
+            .repeat(|| async {
+                let mut session = self.link.session().await?;
+                let query = sqlx::query_as("SELECT server, lock_key FROM metal.bind($1, $2, $3)");
+                let query = query.bind(&names).bind(&keys).bind(rebind).persistent(!self.link.pooled);
+                let bound = query.fetch_all(&mut *session).await.map_err(|error| self.link.faults.sqlx(&error))?;
+                session.end().await?;
+                Ok(bound)
+            })
+            .await?;
+        let bound = bound.iter().map(|(server, bound)| (rows::unescaped(server), LockKey(rows::unescaped(bound))));
+        for (server, bound) in bound {
+            if bound != *key {
+                return Err(StoreError::OtherIdentity { server, bound, found: key.clone() });
+            }
+        }
+        Ok(())
+    }
+
     /// Runs an idempotent statement about one process.
     async fn write(
         &self,

@@ -383,17 +383,14 @@ pub(super) async fn insert(db: &mut PgConnection, lock: &ServerLock, link: &Stor
          VALUES ($1, $2, $3, $4, $5, 1, '') RETURNING lock_key) \
          INSERT INTO metal.approvals (uid, lock_key, owner, body, used_by) \
          SELECT a.uid, one.lock_key, a.owner, a.body, a.used_by \
-         FROM one, unnest($6, $7, $8, $9) AS a (uid, owner, body, used_by)",
+         FROM one, jsonb_populate_recordset(NULL::metal.approval_part, $6::text::jsonb) AS a",
     )
     .bind(escaped(key).as_ref())
     .bind(signed(lock.generation, faults)?)
     .bind(signed(lock.last_ticket, faults)?)
     .bind(slot)
     .bind(claim)
-    .bind(approvals.uids)
-    .bind(approvals.owners)
-    .bind(approvals.bodies)
-    .bind(approvals.uses)
+    .bind(text(key, &approvals.given, faults)?)
     .persistent(!link.pooled)
     .execute(db)
     .await

@@ -5,12 +5,18 @@ use std::{borrow::Cow, sync::LazyLock};
 use jiff::Timestamp;
 use sqlx::{Connection as _, PgConnection, migrate::Migrator};
 
-use super::{fault::ErrorMapper, rows};
+use super::{
+    fault::{ErrorMapper, is_undefined},
+    rows,
+};
 use crate::store::{StoreError, format, table::migrations_of};
 
 static MIGRATIONS: LazyLock<Migrator> = migrations_of!("postgres":
     (1, "0001_coordination.sql", "coordination"),
 );
+
+/// The functions through which all roles write.
+pub(super) const FUNCTIONS: [&str; 2] = [include_str!("rules.sql"), include_str!("commit.sql")];
 
 /// The table of applied migrations.
 const VERSIONS: &str = "metal.schema_versions";
@@ -59,10 +65,17 @@ fn loses(standbys: &str, commit: &str) -> Option<&'static str> {
     }
 }
 
-/// Creates a new database's schema. An existing schema is only read.
-pub(super) async fn open(db: &mut PgConnection, faults: &ErrorMapper) -> Result<Opened, StoreError> {
+/// Opens a database, and creates its schema if it is missing.
+pub(super) async fn open(db: &mut PgConnection, pooled: bool, faults: &ErrorMapper) -> Result<Opened, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
-    // In a transaction, because a pooler can use another session for each transaction.
+    // A single round trip for an existing schema. A pooler requires a transaction, because each
+    // transaction can use another session.
+    if !pooled {
+        match existing(db).await {
+            Err(error) if is_undefined(&error) => {}
+            found => return opened(found.map_err(fault)?, faults),
+        }
+    }
     let mut transaction = db.begin().await.map_err(fault)?;
     let mut found = version(&mut transaction, faults).await?;
     if found == 0 {
@@ -70,11 +83,24 @@ pub(super) async fn open(db: &mut PgConnection, faults: &ErrorMapper) -> Result<
         found = version(&mut transaction, faults).await?;
     }
     format::check(found, faults)?;
-    let query = "SELECT value, current_setting('synchronous_standby_names'), current_setting('synchronous_commit'), \
-                 (extract(epoch FROM metal.clock()) * 1000000)::bigint FROM metal.meta WHERE key = 'store_id'";
-    let found = sqlx::query_as(query).persistent(false).fetch_one(&mut *transaction).await;
-    let (id, standbys, commit, now): (String, String, String, i64) = found.map_err(fault)?;
+    let found = existing(&mut transaction).await.map_err(fault)?;
     transaction.commit().await.map_err(fault)?;
+    opened(found, faults)
+}
+
+/// The store's id, `synchronous_standby_names`, `synchronous_commit`, the time and the format.
+type Existing = (String, String, String, i64, i64);
+
+async fn existing(db: &mut PgConnection) -> Result<Existing, sqlx::Error> {
+    let query = "SELECT m.value, current_setting('synchronous_standby_names'), current_setting('synchronous_commit'), \
+                 (extract(epoch FROM metal.clock()) * 1000000)::bigint, \
+                 (SELECT coalesce(max(s.version), 0) FROM metal.schema_versions AS s) \
+                 FROM metal.meta AS m WHERE m.key = 'store_id'";
+    sqlx::query_as(query).persistent(false).fetch_one(db).await
+}
+
+fn opened((id, standbys, commit, now, format): Existing, faults: &ErrorMapper) -> Result<Opened, StoreError> {
+    format::check(format, faults)?;
     Ok(Opened { id, now: rows::time(now, faults)?, loses: loses(&standbys, &commit) })
 }
 
@@ -98,8 +124,12 @@ async fn run(db: &mut PgConnection, faults: &ErrorMapper) -> Result<(), StoreErr
         create_schemas: Cow::Owned(vec![Cow::Borrowed("metal")]),
         ..Migrator::DEFAULT
     };
-    let migrated = migrations.run_direct(None, db, false).await;
-    migrated.map_err(|error| faults.migration(&error, |error| faults.sqlx(error)))
+    let migrated = migrations.run_direct(None, &mut *db, false).await;
+    migrated.map_err(|error| faults.migration(&error, |error| faults.sqlx(error)))?;
+    for functions in FUNCTIONS {
+        sqlx::raw_sql(functions).execute(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

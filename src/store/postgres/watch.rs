@@ -38,10 +38,13 @@ const PAUSE_WHEN_CROWDED: Duration = Duration::from_secs(15);
 const DEAF: Duration = Duration::from_millis(500);
 const LOOK_WHEN_CROWDED: Duration = Duration::from_secs(2);
 
-/// Returns true if more than half of the connections are in use. Waiting processes then close
-/// theirs and poll rarely.
-const CROWDED: &str = "SELECT 2 * count(*) > current_setting('max_connections')::bigint FROM pg_stat_activity \
-                       WHERE backend_type = 'client backend'";
+/// Returns true if more than half of the server's or the role's connections are in use. Waiting
+/// processes then close theirs and poll rarely. For an ordinary role, the server counts that role's
+/// connections.
+const CROWDED: &str = "\
+    SELECT 2 * count(*) > least(current_setting('max_connections')::bigint, \
+        (SELECT nullif(r.rolconnlimit, -1) FROM pg_roles AS r WHERE r.rolname = session_user)) \
+    FROM pg_stat_activity WHERE backend_type = 'client backend'";
 
 /// Returns a change's notification payload: the revision and the key.
 pub(super) fn message(key: &LockKey, revision: i64) -> String {

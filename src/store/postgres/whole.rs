@@ -6,7 +6,7 @@ use sqlx::{Connection as _, PgConnection};
 
 use super::{
     PostgresStore,
-    commit::RecordColumns,
+    commit::RecordPart,
     rights,
     rows::{self, escaped, text, unescaped},
 };
@@ -72,7 +72,7 @@ pub(super) async fn read(store: &PostgresStore) -> Result<Contents, StoreError> 
             Err(error) => oddities.push(format!("the audit line {id} cannot be read: {error}")),
         }
     }
-    oddities.extend(rights::wide(&mut db, link.pooled, faults).await?);
+    oddities.extend(rights::disabled(&mut db, link.pooled, faults).await?);
     db.commit().await.map_err(fault)?;
     session.end().await?;
     let mut bindings: Vec<(String, LockKey)> =
@@ -129,17 +129,15 @@ async fn records(
 ) -> Result<(), StoreError> {
     let (link, faults) = (&store.link, &store.link.faults);
     for record in records {
-        let mut row = RecordColumns::default();
-        row.add(record, fate, faults)?;
+        let part = text(&record.uid.0, &RecordPart::of(record, fate, faults)?, faults)?;
         let query = sqlx::query(
             "INSERT INTO metal.maintenances (uid, lock_key, namespace, name, fate, revision, runner, body, ended_at) \
-             SELECT r.uid, $7, r.namespace, r.name, r.fate, 1, r.runner, r.body, \
-             to_timestamp($8::double precision / 1000000) \
-             FROM unnest($1, $2, $3, $4, $5, $6) AS r (uid, namespace, name, fate, runner, body)",
+             SELECT r.uid, $2, r.namespace, r.name, r.fate, 1, r.runner, r.body, \
+             to_timestamp($3::double precision / 1000000) \
+             FROM jsonb_populate_record(NULL::metal.record_part, $1::text::jsonb) AS r",
         );
-        let query = query.bind(row.uids).bind(row.namespaces).bind(row.names).bind(row.fates).bind(row.runners);
         let ended = record.detached_at.filter(|_| fate == "ended").map(jiff::Timestamp::as_microsecond);
-        let query = query.bind(row.bodies).bind(escaped(&record.lock_key.0).into_owned()).bind(ended);
+        let query = query.bind(part).bind(escaped(&record.lock_key.0).into_owned()).bind(ended);
         query.persistent(!link.pooled).execute(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
     }
     Ok(())
@@ -159,26 +157,14 @@ async fn events(db: &mut PgConnection, events: &[AuditEvent], store: &PostgresSt
     Ok(())
 }
 
-/// Deletes ended records older than `keep`, and leases without references.
+/// Deletes ended records older than `keep`, old audit lines, and leases without references.
 pub(super) async fn prune(store: &PostgresStore, keep: Duration, most: u32) -> Result<u64, StoreError> {
     let (link, faults) = (&store.link, &store.link.faults);
     let keep = i64::try_from(keep.as_micros()).unwrap_or(i64::MAX / 2).min(i64::MAX / 2);
-    let mut gone = 0;
-    for query in [
-        "WITH gone AS (DELETE FROM metal.maintenances WHERE id IN (SELECT m.id FROM metal.maintenances AS m \
-         WHERE m.fate <> 'active' AND m.ended_at < metal.clock() - $1 * interval '1 microsecond' \
-         ORDER BY m.ended_at LIMIT $2) RETURNING 1) SELECT count(*) FROM gone",
-        "SELECT metal.forget_audit(greatest($1 * interval '1 microsecond', metal.audit_age()), $2::integer)",
-        "WITH gone AS (DELETE FROM metal.leases WHERE runner_id IN (SELECT s.runner_id FROM metal.leases AS s \
-         WHERE s.until < metal.clock() - $1 * interval '1 microsecond' AND s.until < metal.clock() - interval '1 day' \
-         AND NOT EXISTS (SELECT FROM metal.maintenances AS m WHERE m.runner = s.runner_id AND m.fate = 'active') LIMIT $2) \
-         RETURNING 1) SELECT count(*) FROM gone",
-    ] {
-        let mut session = link.session().await?;
-        let query = sqlx::query_scalar(query).bind(keep).bind(i64::from(most)).persistent(!link.pooled);
-        let deleted: i64 = query.fetch_one(&mut *session).await.map_err(|error| faults.sqlx(&error))?;
-        gone += u64::try_from(deleted).unwrap_or_default();
-        session.end().await?;
-    }
-    Ok(gone)
+    let mut session = link.session().await?;
+    let query = sqlx::query_scalar("SELECT metal.prune($1 * interval '1 microsecond', $2)");
+    let query = query.bind(keep).bind(i64::from(most)).persistent(!link.pooled);
+    let deleted: i64 = query.fetch_one(&mut *session).await.map_err(|error| faults.sqlx(&error))?;
+    session.end().await?;
+    Ok(u64::try_from(deleted).unwrap_or_default())
 }
