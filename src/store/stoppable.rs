@@ -62,7 +62,7 @@ impl StoppableStore {
                 self.given_up.store(true, Ordering::Release);
                 Err(StoreError::Unavailable {
                     address: self.inner.address(),
-                    cause: "it did not answer, and this process was asked to stop".to_owned(),
+                    cause: "it did not answer, and this process was asked to stop".into(),
                 })
             }
         }
