@@ -42,7 +42,7 @@ fn configure(world: &World, user: &str, workspace: &Workspace, body: &str) {
 }
 
 /// Returns the guide's role of this name.
-fn role(name: &str) -> String {
+pub fn role(name: &str) -> String {
     let guide = page("docs/guides/metal-operator.md");
     let blocks = guide.split("```yaml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0.to_owned());
     let mut roles = blocks.filter(|role| role.contains(&format!("  name: {name}\n")));
@@ -54,7 +54,7 @@ fn block(guide: &str, language: &str, holds: &str) -> String {
     let (text, fence) = (page(guide), format!("```{language}\n"));
     let blocks = text.split(&fence).skip(1).map(|rest| rest.split_once("```").unwrap().0.to_owned());
     let mut found = blocks.filter(|block| block.contains(holds));
-    found.next().unwrap_or_else(|| panic!("{guide} has no block of {language} with {holds:?}"))
+    found.next().unwrap_or_else(|| panic!("{guide} lacks a block of {language} with {holds:?}"))
 }
 
 /// Returns a kubeconfig with the guide's context for a runner or owner, whose group has a store
@@ -203,7 +203,7 @@ for_each_host! {
             let run = owner.metal(&words).await.succeeded();
             run.says(if words.contains(&"claims") { "claim1" } else { "ops/bios-2-19" });
         }
-        // Her claims and approvals as resources need no more of the store.
+        // Her claims and approvals as resources do not need more from the store.
         let claims = owner.beside();
         claims.write("os.ign", "{\"ignition\":{\"version\":\"3.3.0\"}}");
         world.kubernetes.apply("apiVersion: v1\nkind: Node\nmetadata: {name: worker-7}\n");
