@@ -144,8 +144,8 @@ impl Roles {
         let mut objects = Vec::new();
         for document in &self.documents {
             let name = format!("{}-{user}", document["metadata"]["name"].as_str().unwrap());
-            let mut role = document.clone();
-            role["metadata"]["name"] = json!(name);
+            let mut copy = document.clone();
+            copy["metadata"]["name"] = json!(name);
             let mut rules = Vec::new();
             for rule in document["rules"].as_array().unwrap() {
                 for (group, resource) in kinds(rule) {
@@ -153,23 +153,23 @@ impl Roles {
                     verbs.retain(|verb| {
                         !without.is_some_and(|it| it.group == group && it.resource == resource && it.verb == *verb)
                     });
-                    let mut rule = rule.clone();
-                    rule["apiGroups"] = json!([group]);
-                    rule["resources"] = json!([resource]);
-                    rule["verbs"] = json!(verbs);
-                    rules.extend((!verbs.is_empty()).then_some(rule));
+                    let mut one = rule.clone();
+                    one["apiGroups"] = json!([group]);
+                    one["resources"] = json!([resource]);
+                    one["verbs"] = json!(verbs);
+                    rules.extend((!verbs.is_empty()).then_some(one));
                 }
             }
-            role["rules"] = json!(rules);
-            let kind = role["kind"].as_str().unwrap();
-            let mut metadata = role["metadata"].clone();
+            copy["rules"] = json!(rules);
+            let kind = copy["kind"].as_str().unwrap();
+            let mut metadata = copy["metadata"].clone();
             metadata["name"] = json!(name);
             let binding = json!({
                 "apiVersion": format!("{rbac}/v1"), "kind": format!("{kind}Binding"), "metadata": metadata,
                 "roleRef": {"apiGroup": rbac, "kind": kind, "name": name},
                 "subjects": [{"kind": "User", "apiGroup": rbac, "name": user}],
             });
-            objects.extend([role, binding]);
+            objects.extend([copy, binding]);
         }
         objects
     }

@@ -1,13 +1,12 @@
 //! Roles of the guide for metal-operator: of a runner and of an owner.
 
-use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::{Resource, User, each_permission_counts, maintenance};
 use crate::{
     metal_operator::{cluster, guide::role},
     servers::{
-        ironcore::{Options, family::Family, world::World},
+        ironcore::{Options, family::Family},
         roles::{Permission, Roles},
     },
 };
@@ -48,14 +47,6 @@ fn tasks(user: &User, family: Family, server: &str) -> Vec<Resource> {
     }
 }
 
-/// Starts a family's cluster with a claimed server for each permission of a role.
-async fn world(family: Family, servers: usize) -> World {
-    let world = cluster(family, servers, Options::default()).await;
-    let names: Vec<_> = (1..=servers).map(|number| (format!("node{number}"), format!("claim{number}"))).collect();
-    join_all(names.iter().map(|(server, claim)| world.claim(server, "owners", claim))).await;
-    world
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "runs in the soak test: it claims a server for each permission in three clusters"]
 async fn of_a_runner() {
@@ -63,11 +54,12 @@ async fn of_a_runner() {
     let servers = roles.permissions().len() + 1;
     let mut worlds = Vec::new();
     for family in [Family::V0_7, Family::MaintenanceGroup, Family::Parked] {
-        worlds.push((family, world(family, servers).await));
+        worlds.push((family, cluster(family, servers, Options::default()).await));
     }
     each_permission_counts(&roles, AT_ONCE, async |number, without: Option<&Permission>| {
         let server = format!("node{number}");
         for (family, world) in &worlds {
+            world.claim(&server, "owners", &format!("claim{number}")).await;
             let user = User::new(&world.kubernetes, &roles, without).await;
             let errors = user.plays(&block(&user), tasks(&user, *family, &server)).await;
             if !errors.is_empty() {
