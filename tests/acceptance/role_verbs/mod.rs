@@ -123,7 +123,9 @@ fn maintenance(server: &str, more: Value) -> Resource {
         "server": server, "namespace": "ops", "name": format!("bios-{server}"), "policy": "Enforced",
         "server_power": "Off", "timeouts": {"create": "2m", "delete": "2m"},
     });
-    config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    if let Value::Object(more) = more {
+        config.as_object_mut().unwrap().extend(more);
+    }
     (MAINTENANCE, config)
 }
 
