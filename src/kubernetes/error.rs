@@ -237,7 +237,7 @@ impl ClusterError {
             (403, _) => Self::Forbidden {
                 address,
                 request,
-                verb: asked.verb,
+                verb: missing_verb(asked.verb, &message),
                 resource: match asked.namespace {
                     Some(namespace) => format!("{:?} in namespace {namespace:?}", asked.resource),
                     None => format!("{:?}", asked.resource),
@@ -276,6 +276,12 @@ impl ClusterError {
 
 /// The text in an admission error for an exhausted `ResourceQuota`.
 pub const QUOTA_EXCEEDED: &str = "exceeded quota";
+
+/// Returns the verb that a role lacks. A patch that creates its object also needs `create`
+/// (k8s.io/apiserver, `pkg/endpoints/handlers/create.go`, `withAuthorization`).
+fn missing_verb(verb: &'static str, message: &str) -> &'static str {
+    if message.contains(" cannot create resource ") { "create" } else { verb }
+}
 
 /// Returns true if admission rejected a request that the roles allow: a webhook (k8s.io/apiserver,
 /// `admission/plugin/webhook/errors/statuserror.go`), a policy
@@ -351,6 +357,8 @@ mod tests {
         };
         let role = said("nodes \"n1\" is forbidden: User \"ci\" cannot patch resource \"nodes\" in API group \"\"");
         assert!(role.contains("must grant the verb \"patch\" on \"nodes\""), "{role}");
+        let creates = said("nodes \"n1\" is forbidden: User \"ci\" cannot create resource \"nodes\" in API group \"\"");
+        assert!(creates.contains("must grant the verb \"create\" on \"nodes\""), "{creates}");
         assert!(said("").contains("must grant the verb"), "without a message it is the role");
         for message in [
             "admission webhook \"baremetalhost.metal3.io\" denied the request: BMC address can not be changed",

@@ -74,6 +74,7 @@ mod releases;
 mod resource_identity;
 mod restored;
 mod revoked;
+mod role_verbs;
 mod secrets;
 #[path = "../support/mod.rs"]
 mod servers;

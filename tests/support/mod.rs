@@ -13,5 +13,6 @@ pub mod lent;
 pub mod metal3;
 pub mod parts;
 pub mod postgres;
+pub mod roles;
 pub mod server;
 pub mod toxiproxy;

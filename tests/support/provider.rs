@@ -1,6 +1,6 @@
 //! Drives the real binary over the wire protocol, which is cheaper than a host. Requires the
 //! sibling module `host`.
-use std::{fs, path::Path};
+use std::{collections::HashMap, fs, path::Path};
 
 use bmc_simulator::Simulator;
 use futures_util::{StreamExt as _, stream};
@@ -20,14 +20,15 @@ const SERVERS: &str = "metal_servers";
 /// A configured provider process.
 pub struct Provider {
     pub host: Host,
-    block: wire::schema::Block,
-    operation: wire::schema::Block,
+    /// Block of each resource type.
+    resources: HashMap<String, wire::schema::Block>,
     servers: wire::schema::Block,
 }
 
 /// A resource in the state.
 #[derive(Clone)]
 pub struct Held {
+    kind: &'static str,
     state: Option<wire::DynamicValue>,
     private: prost::bytes::Bytes,
 }
@@ -75,8 +76,7 @@ impl Provider {
         let mut host = Host::start_with(Start { program, ..Start::default() }).await;
         let schema = host.provider.get_provider_schema(wire::get_provider_schema::Request::default()).await;
         let mut schema = schema.unwrap().into_inner();
-        let block = schema.resource_schemas.remove(TYPE).unwrap().block.unwrap();
-        let operation = schema.resource_schemas.remove(OPERATION).unwrap().block.unwrap();
+        let resources = schema.resource_schemas.into_iter().map(|(kind, of)| (kind, of.block.unwrap())).collect();
         let servers = schema.data_source_schemas.remove(SERVERS).unwrap().block.unwrap();
         let block_of_provider = schema.provider.unwrap().block.unwrap();
         let request = wire::configure_provider::Request {
@@ -86,7 +86,7 @@ impl Provider {
         };
         let answer = host.provider.configure_provider(request).await.unwrap().into_inner();
         assert_eq!(errors(&answer.diagnostics), [""; 0]);
-        Self { host, block, operation, servers }
+        Self { host, resources, servers }
     }
 
     pub fn client(&self) -> ProviderClient<Channel> {
@@ -103,17 +103,30 @@ impl Provider {
     /// Plans a maintenance for this server and returns the warnings.
     pub async fn plan(&self, server: &str, name: &str) -> Vec<String> {
         let config = json!({ "server": server, "namespace": "bench", "name": name, "policy": "Enforced" });
-        let config = value(&complete(&self.block, config));
+        let (problems, warnings) = self.plan_as(TYPE, config).await;
+        assert_eq!(problems, [""; 0]);
+        warnings
+    }
+
+    /// Plans a resource with this type and returns the errors and warnings.
+    pub async fn plan_as(&self, kind: &'static str, config: Value) -> (Vec<String>, Vec<String>) {
+        let planned = self.planned(kind, value(&complete(&self.resources[kind], config))).await;
+        (errors(&planned.diagnostics), warnings(&planned.diagnostics))
+    }
+
+    async fn planned(
+        &self,
+        kind: &'static str,
+        config: Option<wire::DynamicValue>,
+    ) -> wire::plan_resource_change::Response {
         let request = wire::plan_resource_change::Request {
-            type_name: TYPE.into(),
+            type_name: kind.into(),
             prior_state: value(&Value::Null),
             proposed_new_state: config.clone(),
             config,
             ..Default::default()
         };
-        let planned = self.client().plan_resource_change(request).await.unwrap().into_inner();
-        assert_eq!(errors(&planned.diagnostics), [""; 0]);
-        warnings(&planned.diagnostics)
+        self.client().plan_resource_change(request).await.unwrap().into_inner()
     }
 
     /// Same as `create`, and returns plan or apply errors.
@@ -122,44 +135,41 @@ impl Provider {
         for (key, of) in more.as_object().into_iter().flatten() {
             config[key] = of.clone();
         }
-        let config = value(&complete(&self.block, config));
-        let mut client = self.client();
-        let request = wire::plan_resource_change::Request {
-            type_name: TYPE.into(),
-            prior_state: value(&Value::Null),
-            proposed_new_state: config.clone(),
-            config: config.clone(),
-            ..Default::default()
-        };
-        let planned = client.plan_resource_change(request).await.unwrap().into_inner();
+        self.apply_as(TYPE, config).await
+    }
+
+    /// Plans and applies a resource with this type. Returns plan or apply errors.
+    pub async fn apply_as(&self, kind: &'static str, config: Value) -> (Held, Vec<String>) {
+        let config = value(&complete(&self.resources[kind], config));
+        let planned = self.planned(kind, config.clone()).await;
         let refused = errors(&planned.diagnostics);
         if !refused.is_empty() {
-            return (Held { state: value(&Value::Null), private: planned.planned_private }, refused);
+            return (Held { kind, state: value(&Value::Null), private: planned.planned_private }, refused);
         }
         let request = wire::apply_resource_change::Request {
-            type_name: TYPE.into(),
+            type_name: kind.into(),
             prior_state: value(&Value::Null),
             planned_state: planned.planned_state,
             planned_private: planned.planned_private,
             config,
             ..Default::default()
         };
-        let applied = client.apply_resource_change(request).await.unwrap().into_inner();
-        let held = Held { state: applied.new_state, private: applied.private };
+        let applied = self.client().apply_resource_change(request).await.unwrap().into_inner();
+        let held = Held { kind, state: applied.new_state, private: applied.private };
         (held, errors(&applied.diagnostics))
     }
 
     /// Refreshes a resource. Returns it and the warnings.
     pub async fn read(&self, held: &Held) -> (Held, Vec<String>) {
         let request = wire::read_resource::Request {
-            type_name: TYPE.into(),
+            type_name: held.kind.into(),
             current_state: held.state.clone(),
             private: held.private.clone(),
             ..Default::default()
         };
         let answer = self.client().read_resource(request).await.unwrap().into_inner();
         assert_eq!(errors(&answer.diagnostics), [""; 0]);
-        (Held { state: answer.new_state, private: answer.private }, warnings(&answer.diagnostics))
+        (Held { kind: held.kind, state: answer.new_state, private: answer.private }, warnings(&answer.diagnostics))
     }
 
     /// Refreshes held servers with a plain client's parallelism.
@@ -196,7 +206,7 @@ impl Provider {
         });
         let request = wire::read_resource::Request {
             type_name: OPERATION.into(),
-            current_state: value(&complete(&self.operation, state)),
+            current_state: value(&complete(&self.resources[OPERATION], state)),
             ..Default::default()
         };
         let answer = self.client().read_resource(request).await.unwrap().into_inner();
@@ -212,7 +222,7 @@ impl Provider {
     /// Same as `destroy`. Returns the remaining resource and the errors.
     pub async fn try_destroy(&self, held: Held) -> (Held, Vec<String>) {
         let request = wire::apply_resource_change::Request {
-            type_name: TYPE.into(),
+            type_name: held.kind.into(),
             prior_state: held.state,
             planned_state: value(&Value::Null),
             planned_private: held.private,
@@ -220,7 +230,7 @@ impl Provider {
             ..Default::default()
         };
         let answer = self.client().apply_resource_change(request).await.unwrap().into_inner();
-        let left = Held { state: answer.new_state, private: answer.private };
+        let left = Held { kind: held.kind, state: answer.new_state, private: answer.private };
         (left, errors(&answer.diagnostics))
     }
 

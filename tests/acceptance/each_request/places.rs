@@ -51,6 +51,10 @@ fn metal3_block(hosts: &metal3::world::World, kubeconfig: &Path) -> Value {
 }
 
 impl Metal3 {
+    pub fn namespace(&self) -> &str {
+        &self.world.namespace
+    }
+
     /// Starts a host. `block` is merged into the provider block.
     pub async fn new(block: Value) -> Self {
         Self { world: metal3::world::World::start(1, metal3::operator::Options::default()).await, block }
@@ -84,6 +88,10 @@ pub struct Chain {
 }
 
 impl Chain {
+    pub fn namespace(&self) -> &str {
+        &self.hosts.namespace
+    }
+
     pub async fn new() -> Self {
         let (hosts, machines) = chain::place(false).await;
         Self { hosts, machines }

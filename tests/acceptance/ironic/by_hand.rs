@@ -1,11 +1,9 @@
 //! Maintenance flags set or cleared by an operator, and kills of Ironic and of runs.
 
-use bmc_simulator::{PowerState, Simulator, SimulatorConfig, TlsMode};
-use reqwest::Method;
-use secrecy::ExposeSecret as _;
+use bmc_simulator::PowerState;
 use serde_json::json;
 
-use super::{HELD, configure, maintenance};
+use super::{HELD, configure, drive_is_filled, maintenance, rescue, simulated};
 use crate::{
     servers::ironic::{Ironic, Options},
     support::{images::Images, simulator::SOON, wait::eventually, workspace::Workspace},
@@ -95,24 +93,12 @@ for_one_host! {
 
 for_one_host! {
     async fn a_run_that_was_killed_with_a_medium_in_the_drive_is_adopted_and_released(host) {
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let config = SimulatorConfig { tls: TlsMode::Off, ..SimulatorConfig::with_systems(1) };
-        let simulator = Simulator::start(config).await.unwrap();
-        let system = simulator.systems()[0].clone();
-        let account = simulator.credentials();
-        let account = (account.username.as_str(), account.password.expose_secret());
         let ironic = Ironic::start(Options::default()).await;
-        let url = simulator.url(&system).unwrap();
-        ironic.redfish_node("n1", url.trim_end_matches('/'), "/redfish/v1/Systems/1", account).await;
-        ironic.power("n1", "power on").await;
+        let (simulator, system) = simulated(&ironic).await;
         let images = Images::start().await;
         let workspace = Workspace::new(host);
-        let boot = format!("boot_configuration = {{ method = \"virtual_media\", image = \"{}\" }}", images.url("rescue.iso"));
-        configure(&ironic, &workspace, &maintenance(&format!("server_power = \"On\"\n  {boot}")));
-        let filled = async || {
-            let drives = ironic.try_call(Method::GET, "/v1/nodes/n1/vmedia", None).await.1.to_string();
-            drives.contains("/cdrom-")
-        };
+        configure(&ironic, &workspace, &rescue(&images.url("rescue.iso")));
+        let filled = async || drive_is_filled(&ironic).await;
         let apply = workspace.start_apply();
         eventually("the drive is filled", SOON * 2, async || filled().await.then_some(())).await;
         apply.kill_everything();

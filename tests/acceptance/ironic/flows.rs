@@ -1,11 +1,10 @@
 //! A complete maintenance of an Ironic node, from the plan to the release.
 
-use bmc_simulator::{PowerState, Simulator, SimulatorConfig, TlsMode};
+use bmc_simulator::PowerState;
 use reqwest::Method;
-use secrecy::ExposeSecret as _;
 use serde_json::json;
 
-use super::{HELD, configure, maintenance};
+use super::{HELD, configure, drive_is_filled, maintenance, rescue, simulated};
 use crate::{
     servers::ironic::{Ironic, Options},
     support::{images::Images, simulator::SOON, workspace::Workspace},
@@ -34,31 +33,19 @@ for_one_host! {
 
 for_one_host! {
     async fn a_node_of_ironic_boots_an_image_from_a_virtual_drive(host) {
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let config = SimulatorConfig { tls: TlsMode::Off, ..SimulatorConfig::with_systems(1) };
-        let simulator = Simulator::start(config).await.unwrap();
-        let system = simulator.systems()[0].clone();
-        let account = simulator.credentials();
-        let account = (account.username.as_str(), account.password.expose_secret());
         let ironic = Ironic::start(Options::default()).await;
-        let url = simulator.url(&system).unwrap();
-        ironic.redfish_node("n1", url.trim_end_matches('/'), "/redfish/v1/Systems/1", account).await;
-        ironic.power("n1", "power on").await;
+        let (simulator, system) = simulated(&ironic).await;
         let images = Images::start().await;
         let workspace = Workspace::new(host);
-        let image = images.url("rescue.iso");
-        let boot = format!("server_power = \"On\"\n  boot_configuration = {{ method = \"virtual_media\", image = \"{image}\" }}");
-        configure(&ironic, &workspace, &maintenance(&boot));
+        configure(&ironic, &workspace, &rescue(&images.url("rescue.iso")));
         workspace.apply().await.succeeded();
         let held = workspace.resource(HELD).await.unwrap();
         assert_eq!(held["state"], "InMaintenance", "{held}");
-        let drives = ironic.call(Method::GET, "/v1/nodes/n1/vmedia", None).await;
-        assert!(drives.to_string().contains("/cdrom-"), "{drives}");
+        assert!(drive_is_filled(&ironic).await);
         let boots = simulator.boots(&system).unwrap();
         assert!(format!("{:?}", boots.last()).contains("/cdrom-"), "{boots:?}");
         workspace.destroy().await.succeeded();
-        let drives = ironic.call(Method::GET, "/v1/nodes/n1/vmedia", None).await;
-        assert!(!drives.to_string().contains("/cdrom-"), "{drives}");
+        assert!(!drive_is_filled(&ironic).await);
         simulator.wait_power(&system, PowerState::On, SOON).await.expect("as it was");
         let node = ironic.node("n1").await;
         assert_eq!((&node["maintenance"], &node["power_state"]), (&json!(false), &json!("power on")));

@@ -11,6 +11,10 @@ mod lists;
 mod proxy;
 mod services;
 
+use bmc_simulator::{Simulator, SimulatorConfig, TlsMode};
+use reqwest::Method;
+use secrecy::ExposeSecret as _;
+
 use crate::{servers::ironic::Ironic, support::workspace::Workspace};
 
 /// Address of [`maintenance`] in a state.
@@ -45,6 +49,31 @@ provider "metal" {{
 {body}
 "#
     ));
+}
+
+/// Adds a powered redfish node `n1`. Returns its simulator and the machine's name there.
+pub async fn simulated(ironic: &Ironic) -> (Simulator, String) {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let config = SimulatorConfig { tls: TlsMode::Off, ..SimulatorConfig::with_systems(1) };
+    let simulator = Simulator::start(config).await.unwrap();
+    let system = simulator.systems()[0].clone();
+    let account = simulator.credentials();
+    let account = (account.username.as_str(), account.password.expose_secret());
+    let url = simulator.url(&system).unwrap();
+    ironic.redfish_node("n1", url.trim_end_matches('/'), "/redfish/v1/Systems/1", account).await;
+    ironic.power("n1", "power on").await;
+    (simulator, system)
+}
+
+/// Returns true if the virtual CD drive of `n1` contains an image.
+pub async fn drive_is_filled(ironic: &Ironic) -> bool {
+    ironic.try_call(Method::GET, "/v1/nodes/n1/vmedia", None).await.1.to_string().contains("/cdrom-")
+}
+
+/// Returns a maintenance of `n1` that boots an image from a virtual drive.
+pub fn rescue(image: &str) -> String {
+    let boot = format!("boot_configuration = {{ method = \"virtual_media\", image = \"{image}\" }}");
+    maintenance(&format!("server_power = \"On\"\n  {boot}"))
 }
 
 /// Returns a maintenance of `n1`.

@@ -1,4 +1,7 @@
-//! A Node that an ended maintenance left cordoned, or that a person uncordoned before the release.
+//! A Node that an ended maintenance left cordoned, that a person uncordoned before the release, or
+//! that is not Ready again in time.
+
+use std::sync::atomic::Ordering;
 
 use bmc_simulator::PowerState;
 use serde_json::json;
@@ -57,5 +60,25 @@ for_one_host! {
             assert_eq!((fleet.system("node1").power, place.names().await), (PowerState::On, vec![]));
             assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
         }
+    }
+}
+
+for_one_host! {
+    async fn a_node_that_is_not_ready_in_time_stays_cordoned_until_the_next_destroy(host) {
+        let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        fleet.configure_with(&workspace, &place.drained("ready_timeout = \"2s\""), &maintenance("node1", "m", OFF));
+        workspace.apply().await.succeeded();
+        place.went_down().await;
+        workspace.destroy().await.failed().says("was not Ready again within 2 s");
+        assert!(place.cordoned().await && place.marks().await > 0);
+        assert_eq!(fleet.system("node1").power, PowerState::On, "its server is restored");
+        workspace.metal(&["queue"]).await.succeeded().says("was not Ready again");
+
+        // The next destroy waits for the full time again, and continues if the kubelet reports.
+        workspace.destroy().await.failed().says("was not Ready again within 2 s");
+        place.kubelet.up.store(true, Ordering::SeqCst);
+        workspace.destroy().await.succeeded();
+        assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
     }
 }

@@ -18,7 +18,7 @@ use crate::{
             world::{DETACHED, World},
         },
     },
-    support::{simulator::SOON, wait::eventually, workspace::Workspace},
+    support::{images::Images, simulator::SOON, wait::eventually, workspace::Workspace},
 };
 
 for_one_host! {
@@ -86,6 +86,31 @@ for_one_host! {
         workspace.destroy().await.succeeded();
         assert_eq!(world.traces("node1").await, Vec::<String>::new());
         assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+    }
+}
+
+for_one_host! {
+    async fn a_run_that_is_killed_with_a_medium_in_the_drive_is_continued(host) {
+        let (world, images, workspace) = (World::start(1, Options::default()).await, Images::start().await, Workspace::new(host));
+        let boot = format!("boot_configuration = {{ method = \"virtual_media\", image = \"{}\" }}", images.url("rescue.iso"));
+        configure(&world, &workspace, &maintenance("bios", &format!("server_power = \"On\"\n  {boot}")));
+        let filled = || !world.simulator.system("node1").unwrap().media.is_empty();
+        let apply = workspace.start_apply();
+        eventually("the drive is filled", SOON * 2, async || filled().then_some(())).await;
+        apply.kill_everything();
+        let _ = apply.wait(SOON).await;
+        workspace.apply().await.succeeded();
+        assert!(filled());
+
+        let destroy = workspace.start_destroy();
+        eventually("the drive is empty", SOON * 2, async || (!filled()).then_some(())).await;
+        destroy.kill_everything();
+        let _ = destroy.wait(SOON).await;
+        workspace.destroy().await.succeeded();
+        assert!(!filled());
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
+        world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("as it was");
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
     }
 }

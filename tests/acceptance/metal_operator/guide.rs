@@ -42,7 +42,7 @@ fn configure(world: &World, user: &str, workspace: &Workspace, body: &str) {
 }
 
 /// Returns the guide's role of this name.
-fn role(name: &str) -> String {
+pub fn role(name: &str) -> String {
     let guide = page("docs/guides/metal-operator.md");
     let blocks = guide.split("```yaml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0.to_owned());
     let mut roles = blocks.filter(|role| role.contains(&format!("  name: {name}\n")));

@@ -10,7 +10,7 @@ mod claims;
 mod economy;
 mod families;
 mod flows;
-mod guide;
+pub mod guide;
 mod inventory;
 mod lists;
 mod location;
