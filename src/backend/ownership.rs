@@ -2,10 +2,7 @@
 
 use async_trait::async_trait;
 
-use crate::{
-    maintenance::machine::{Ignition, PowerTarget},
-    shown::OneLine,
-};
+use crate::maintenance::machine::{Ignition, PowerTarget};
 
 use super::{BackendError, ExternalRequestRef};
 
@@ -74,9 +71,9 @@ pub struct ExternalClaimView {
     /// The claim's incarnation.
     pub uid: String,
     /// The provider owner that created the claim; `None` if another author did.
-    pub owner: Option<OneLine>,
+    pub owner: Option<String>,
     /// The owner's contact.
-    pub contact: Option<OneLine>,
+    pub contact: Option<String>,
     /// The claimed server.
     pub server: Option<String>,
     /// The creation time in RFC 3339.

@@ -9,7 +9,6 @@ use crate::{
     engine::Engine,
     files::{self, Pipes},
     settings::{self, Environment, variables},
-    shown::{self, OneLine},
     store::{self, Contents, RoleKind},
 };
 
@@ -25,7 +24,7 @@ pub(super) async fn run(engine: &Engine, command: StoreCommand, json: bool) -> R
             let contents = engine.store().contents().await?;
             movable(&contents, &engine.store().address())?;
             // The store's own format, for import.
-            Ok(shown::json(&format!("{:#}\n", json!(contents))).into_owned())
+            Ok(format!("{:#}\n", json!(contents)))
         }
         // Answered without a store.
         StoreCommand::Roles { .. } => Ok(String::new()),
@@ -155,14 +154,11 @@ fn movable(contents: &Contents, address: &str) -> Result<(), CommandError> {
 async fn import(engine: &Engine, file: &Path, json: bool) -> Result<String, CommandError> {
     let unreadable = |problem: String| CommandError::Other(format!("{} cannot be imported: {problem}", file.display()));
     let text = files::read_text(file, files::EXPORT, Pipes::Allowed).map_err(|error| unreadable(error.to_string()))?;
-    let contents: Contents = serde_json::from_str(&text).map_err(|error| {
-        // The error quotes the file.
-        unreadable(format!("it is not a store export: {}", OneLine::from(error.to_string())))
-    })?;
+    let contents: Contents =
+        serde_json::from_str(&text).map_err(|error| unreadable(format!("it is not a store export: {error}")))?;
     let wrong = contents.violations();
     if !wrong.is_empty() {
-        let lines: String = wrong.iter().map(|line| format!("\n  {line}")).collect();
-        return Err(unreadable(format!("it is not in order:{lines}")));
+        return Err(unreadable(format!("it is not in order:\n  {}", wrong.join("\n  "))));
     }
     movable(&contents, &file.display().to_string())?;
     let store = engine.store();

@@ -45,7 +45,8 @@ pub(super) fn queue(lines: &[QueueRow], store: &str, now: Timestamp, flags: &str
     for (row, notes) in table.lines().zip(std::iter::once(Vec::new()).chain(notes)) {
         text.push_str(&format!("{row}\n"));
         for note in notes {
-            text.push_str(&format!("{:indent$}{}\n", "", shown::line(&note)));
+            let note = note.replace('\n', &format!("\n{:indent$}", ""));
+            text.push_str(&format!("{:indent$}{note}\n", ""));
         }
     }
     let mut names: BTreeMap<&LockKey, Vec<&str>> = BTreeMap::new();
@@ -171,7 +172,9 @@ pub(super) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
 /// Formats names and values in two columns.
 pub(super) fn pairs(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    rows.iter().map(|(name, value)| format!("{name:<width$}  {}\n", shown::line(value))).collect()
+    // Continuation lines are indented, so that a value cannot forge a row.
+    let below = format!("\n{:width$}  ", "");
+    rows.iter().map(|(name, value)| format!("{name:<width$}  {}\n", value.replace('\n', &below))).collect()
 }
 
 /// `1d2h`, `1h10m`, `4m`, `12s`: the two largest units.

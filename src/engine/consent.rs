@@ -10,7 +10,6 @@ use crate::{
         ids::{LockKey, MaintenanceId, Uid},
         lock::Refusal,
     },
-    shown::OneLine,
     store::{LockView, RecordLookup},
 };
 
@@ -54,11 +53,11 @@ impl Engine {
                     Claim {
                         uid: fresh.clone(),
                         id: wish.id.clone(),
-                        owner: self.owner().into(),
-                        contact: wish.contact.as_ref().map(OneLine::from),
-                        server: wish.server.as_str().into(),
+                        owner: self.owner().to_owned(),
+                        contact: wish.contact.clone(),
+                        server: wish.server.clone(),
                         since: now,
-                        by: self.runner().to_string().into(),
+                        by: self.runner().to_string(),
                     },
                     now,
                 )?;
@@ -114,7 +113,7 @@ impl Engine {
                     not_before: wish.not_before,
                     expires: wish.expires,
                     at: now,
-                    by: format!("{} ({})", self.owner(), self.runner()).into(),
+                    by: format!("{} ({})", self.owner(), self.runner()),
                     used_by: None,
                 };
                 made = Some(approval.clone());

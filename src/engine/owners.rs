@@ -15,7 +15,6 @@ use crate::{
         model::ownership::Ownership,
         spec::Policy,
     },
-    shown::OneLine,
     store::LockView,
 };
 
@@ -138,7 +137,7 @@ impl Engine {
             uid: Uid(claim.uid.clone()),
             id: claim.id.parse().ok()?,
             contact: claim.contact.clone(),
-            server: server.into(),
+            server: server.to_owned(),
             since: moment(claim.since.as_deref()),
             by: owner.clone(),
             owner,
@@ -149,9 +148,7 @@ impl Engine {
     async fn delete_failed_claim(&self, there: &dyn ExternalOwnership, id: &str) {
         let gone = self.retry_conflicts(|| async {
             match there.claim_view(id, true).await? {
-                Some(claim) if claim.owner.as_ref().is_some_and(|owner| *owner == *self.owner()) => {
-                    there.unclaim(id, &claim.uid).await
-                }
+                Some(claim) if claim.owner.as_deref() == Some(self.owner()) => there.unclaim(id, &claim.uid).await,
                 _ => Ok(()),
             }
         });
@@ -281,15 +278,15 @@ fn of_another(asked: ExternalWaiter, approved: bool) -> Option<PendingMaintenanc
     Some(PendingMaintenance {
         id: asked.id.parse().ok()?,
         policy: if asked.asks { Policy::OwnerApproval } else { Policy::Enforced },
-        by: asked.by.into(),
+        by: asked.by,
         requested_at: moment(asked.since.as_deref()),
-        reason: asked.reason.map(Into::into),
-        ticket: asked.ticket.map(Into::into),
+        reason: asked.reason,
+        ticket: asked.ticket,
         priority: asked.priority,
         digest: String::new(),
         allowed: approved || !asked.asks,
         escalates_at: None,
-        effect: OneLine::default(),
+        effect: String::new(),
         window: None,
     })
 }

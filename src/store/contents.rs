@@ -2,14 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    maintenance::{
-        ids::LockKey,
-        invariants::{alias_violations, violations},
-        lock::{AuditEvent, ServerLock},
-        state::{Maintenance, Phase},
-    },
-    shown::OneLine,
+use crate::maintenance::{
+    ids::LockKey,
+    invariants::{alias_violations, violations},
+    lock::{AuditEvent, ServerLock},
+    state::{Maintenance, Phase},
 };
 
 /// A consistent snapshot of a store.
@@ -27,16 +24,16 @@ pub struct Contents {
     pub audit: Vec<AuditEvent>,
     /// Problems that the store found while reading, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub oddities: Vec<OneLine>,
+    pub oddities: Vec<String>,
 }
 
 impl Contents {
     /// Returns violated invariants as sentences.
     #[must_use]
-    pub fn violations(&self) -> Vec<OneLine> {
+    pub fn violations(&self) -> Vec<String> {
         let mut wrong = self.oddities.clone();
-        let found = violations(&self.locks, &self.history);
-        wrong.extend(found.into_iter().chain(alias_violations(&self.locks, &self.bindings)).map(OneLine::from));
+        wrong.extend(violations(&self.locks, &self.history));
+        wrong.extend(alias_violations(&self.locks, &self.bindings));
         wrong
     }
 
@@ -45,7 +42,7 @@ impl Contents {
     pub fn in_use(&self) -> Vec<String> {
         let records = self.locks.iter().flat_map(|lock| &lock.active);
         let busy = records.filter(|record| record.phase != Phase::Pending || record.attachment.is_some());
-        let unreadable = self.locks.iter().flat_map(|lock| &lock.unreadable).map(|record| record.why.to_string());
+        let unreadable = self.locks.iter().flat_map(|lock| &lock.unreadable).map(|record| record.why.clone());
         let busy = busy.map(|record| match &record.attachment {
             Some(attachment) => format!("{} ({}, {})", record.id, record.phase.name(), attachment.runner),
             None => format!("{} ({})", record.id, record.phase.name()),

@@ -1,11 +1,8 @@
 //! Store errors.
 
-use crate::{
-    maintenance::{
-        ids::{LockKey, MaintenanceId},
-        lock::Refusal,
-    },
-    shown::OneLine,
+use crate::maintenance::{
+    ids::{LockKey, MaintenanceId},
+    lock::Refusal,
 };
 
 /// A failed store request. Messages contain no credentials.
@@ -17,7 +14,7 @@ pub enum StoreError {
         /// The store, without credentials.
         address: String,
         /// The cause, for people.
-        cause: OneLine,
+        cause: String,
     },
     /// The store answers reads and rejects every change: a full disk, a quota, a read-only primary.
     /// The rejected change was not stored.
@@ -26,7 +23,7 @@ pub enum StoreError {
         /// The store, without credentials.
         address: String,
         /// The cause, for people.
-        cause: OneLine,
+        cause: String,
     },
     /// The store denies access: failed login, missing permission, or unusable URL.
     #[error("the coordination store {address} denied access: {cause}")]
@@ -34,7 +31,7 @@ pub enum StoreError {
         /// The store, without credentials.
         address: String,
         /// The cause, for people.
-        cause: OneLine,
+        cause: String,
     },
     /// Other users can change the store unnoticed.
     #[error("the coordination store {address} is not used: {cause}")]
@@ -42,7 +39,7 @@ pub enum StoreError {
         /// The store, without credentials.
         address: String,
         /// The users with write access, and the fix.
-        cause: OneLine,
+        cause: String,
     },
     /// This version cannot read the stored data.
     #[error("the coordination store {address} cannot be read: {cause}")]
@@ -50,7 +47,7 @@ pub enum StoreError {
         /// The store, without credentials.
         address: String,
         /// The cause, for people.
-        cause: OneLine,
+        cause: String,
     },
     /// The transition was refused; nothing was changed.
     #[error(transparent)]
@@ -80,7 +77,7 @@ pub enum StoreError {
         /// The store, without credentials.
         address: String,
         /// The revision read before, and the current revision.
-        cause: OneLine,
+        cause: String,
     },
     /// An export starts after a line that the store does not have.
     #[error(

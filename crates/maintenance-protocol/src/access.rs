@@ -151,8 +151,8 @@ impl ServerLock {
             uid: uid.clone(),
             generation: record.generation,
             by: known.by,
-            what: "taken over".into(),
-            detail: detail.into(),
+            what: "taken over".to_owned(),
+            detail,
         };
         self.events.push(event);
         Ok(())
@@ -326,11 +326,11 @@ mod tests {
         let claim = Claim {
             uid: Uid("c".to_owned()),
             id: MaintenanceId::new("db", "a").unwrap(),
-            owner: "team".into(),
+            owner: "team".to_owned(),
             contact: None,
-            server: "node-1".into(),
+            server: "node-1".to_owned(),
             since: NOW,
-            by: "ada".into(),
+            by: "ada".to_owned(),
         };
         let uid = lock.claim(claim, NOW).unwrap();
         assert!(matches!(lock.unclaim_for(&uid, "others", "bob", NOW), Err(Refusal::NotTheOwner { .. })));

@@ -12,13 +12,14 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use shown_text::{OneLine, shell_word};
+use shown_text as shown;
 
 use super::{
     ids::{MaintenanceId, Uid},
     model::{lock::ServerLock, shown_time::shown_time},
     spec::Policy,
     state::Maintenance,
+    window::WindowSpec,
 };
 
 impl Approval {
@@ -80,7 +81,7 @@ pub enum Consent {
         /// UID of the approval.
         approval: Uid,
         /// Author of the approval, for people.
-        by: OneLine,
+        by: String,
         /// True if the approval covers every maintenance.
         all: bool,
     },
@@ -136,7 +137,7 @@ impl fmt::Display for Missing {
                     write!(f, "waiting until the approval by {} counts, {}", claim.owner, shown_time(from))?;
                 }
                 answer => {
-                    let owner = shell_word(&claim.owner);
+                    let owner = shown::shell_word(&claim.owner);
                     write!(
                         f,
                         "waiting for approval by {claim}: `terraform-provider-metal approve {} --owner {owner}`",
@@ -219,13 +220,13 @@ pub struct PendingMaintenance {
     /// The policy: approval, or notice only.
     pub policy: Policy,
     /// The requesting process.
-    pub by: OneLine,
+    pub by: String,
     /// Time of the request.
     pub requested_at: Timestamp,
     /// The reason, for people.
-    pub reason: Option<OneLine>,
+    pub reason: Option<String>,
     /// Link to its discussion.
-    pub ticket: Option<OneLine>,
+    pub ticket: Option<String>,
     /// Its priority.
     pub priority: i64,
     /// Digest of the specification, to which an approval is bound.
@@ -235,9 +236,9 @@ pub struct PendingMaintenance {
     /// When the maintenance starts without an answer.
     pub escalates_at: Option<Timestamp>,
     /// The effect on the server, as text.
-    pub effect: OneLine,
+    pub effect: String,
     /// Allowed start times, as text; `None` allows any time.
-    pub window: Option<OneLine>,
+    pub window: Option<String>,
 }
 
 /// Returns the server's pending requests and in-place changes, by request time.
@@ -252,16 +253,16 @@ pub fn asked(lock: &ServerLock, now: Timestamp) -> Vec<PendingMaintenance> {
         PendingMaintenance {
             id: record.id.clone(),
             policy: record.spec.policy,
-            by: record.requester.to_string().into(),
+            by: record.requester.to_string(),
             requested_at: record.requested_at,
-            reason: record.spec.reason.as_ref().map(OneLine::from),
-            ticket: record.spec.ticket.as_ref().map(OneLine::from),
+            reason: record.spec.reason.clone(),
+            ticket: record.spec.ticket.clone(),
             priority: record.spec.priority,
             digest: record.digest.clone(),
             allowed: consent.allows(),
             escalates_at: if consent.allows() { None } else { escalates_at(record) },
-            effect: record.spec.effect().into(),
-            window: record.spec.window.as_ref().map(|window| window.summary().into()),
+            effect: record.spec.effect(),
+            window: record.spec.window.as_ref().map(WindowSpec::summary),
         }
     });
     asked.collect()

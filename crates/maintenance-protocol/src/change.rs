@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
-use shown_text::OneLine;
 
 use super::{
     identity::AliasClaim,
@@ -224,7 +223,7 @@ pub enum RecordChange {
     /// Record holder and cluster of the Lease for the server's Node.
     NodeSeen {
         /// The Lease's other holder; `None` if it is free.
-        held_by: Option<OneLine>,
+        held_by: Option<String>,
         /// Its cluster, if the Lease will be acquired and a role does not hide the cluster.
         cluster: Option<String>,
     },

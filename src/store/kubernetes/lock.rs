@@ -41,7 +41,6 @@ use crate::{
         shared::Shared,
         state::Maintenance,
     },
-    shown::OneLine,
     store::{StoreError, extended::StoredSlot, optimistic::Commits, views::Stored},
 };
 
@@ -240,14 +239,13 @@ impl Row {
 }
 
 /// Returns unreadable parts that approvers can write.
-pub(super) fn oddities(map: &ConfigMap, faults: &ErrorMapper) -> Vec<OneLine> {
+pub(super) fn oddities(map: &ConfigMap, faults: &ErrorMapper) -> Vec<String> {
     let parts = [
         data::<ApprovalSet>(map, "approvals", faults).err(),
         data::<Vec<Entry>>(map, "said", faults).err(),
         data::<BTreeMap<String, i64>>(map, "order", faults).err(),
     ];
-    let told = parts.into_iter().flatten().map(|error| format!("an unreadable part is ignored: {error}"));
-    told.map(OneLine::from).collect()
+    parts.into_iter().flatten().map(|error| format!("an unreadable part is ignored: {error}")).collect()
 }
 
 /// Returns a hash that distinguishes two objects with one resourceVersion, as after a restore of

@@ -13,7 +13,6 @@ use crate::{
         ids::LockKey,
         quarantine::{Records, Unreadable},
     },
-    shown::OneLine,
     store::{Contents, StoreError},
 };
 
@@ -22,9 +21,9 @@ pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
     let faults = &store.faults;
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     let mut db = store.read().await?;
-    let problems: Vec<String> =
+    let mut oddities: Vec<String> =
         sqlx::query_scalar("PRAGMA integrity_check").fetch_all(&mut *db).await.map_err(fault)?;
-    let mut oddities: Vec<OneLine> = problems.into_iter().filter(|line| line != "ok").map(OneLine::from).collect();
+    oddities.retain(|line| line != "ok");
     let records: Vec<(bool, String, String, String)> =
         sqlx::query_as("SELECT active, lock_key, uid, body FROM maintenances ORDER BY active DESC, ended_at, id")
             .fetch_all(&mut *db)
@@ -49,8 +48,7 @@ pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
         rows::shown(row, records, faults)
     });
     let locks = locks.collect::<Result<Vec<_>, StoreError>>()?;
-    let strays = active.keys().map(|key| format!("records of {key} exist, but its lock was never requested"));
-    oddities.extend(strays.map(OneLine::from));
+    oddities.extend(active.keys().map(|key| format!("records of {key} exist, but its lock was never requested")));
     let bindings: Vec<(String, String)> = sqlx::query_as("SELECT server, lock_key FROM bindings ORDER BY server")
         .fetch_all(&mut *db)
         .await
@@ -66,7 +64,7 @@ pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
         match rows::event(line, faults) {
             Ok(event) => audit.push(event),
             Err(StoreError::Unreadable { cause, .. }) => {
-                oddities.push(format!("an audit line cannot be read: {cause}").into());
+                oddities.push(format!("an audit line cannot be read: {cause}"));
             }
             Err(error) => return Err(error),
         }

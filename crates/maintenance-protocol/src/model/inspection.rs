@@ -4,7 +4,6 @@ use super::ids::Uid;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::Serialize;
-use shown_text::OneLine;
 
 /// A maintenance that is blocked until a person has inspected its server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,7 +13,7 @@ pub struct Inspection {
     /// Start of the block, on the store's clock.
     pub since: Timestamp,
     /// The person who restored the store.
-    pub by: OneLine,
+    pub by: String,
     /// The reason that this person gave.
-    pub reason: OneLine,
+    pub reason: String,
 }

@@ -23,7 +23,6 @@ use super::unreadable::Unreadable;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::Serialize;
-use shown_text::OneLine;
 use std::collections::HashMap;
 
 /// End of each process's lease, on the store's clock.
@@ -67,12 +66,12 @@ pub struct AuditEvent {
     /// The current generation.
     pub generation: Generation,
     /// Author of the change: run, host, person.
-    pub by: OneLine,
+    pub by: String,
     /// Kind of change, such as `enqueued`, `adopted`, `admitted`, `prepared`, `releasing`,
     /// `released`, `failed`, `withdrawn`, `dropped`, `stuck`, `claimed` or `approved`.
-    pub what: OneLine,
+    pub what: String,
     /// Details, for people.
-    pub detail: OneLine,
+    pub detail: String,
 }
 
 /// The reason why a transition was refused.

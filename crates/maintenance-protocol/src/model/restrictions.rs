@@ -8,7 +8,6 @@ use super::shown_time::shown_time;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::Serialize;
-use shown_text::OneLine;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -52,7 +51,7 @@ pub struct Block {
     /// The process that blocked the server.
     pub by: Runner,
     /// The reason, for people.
-    pub reason: OneLine,
+    pub reason: String,
 }
 
 impl fmt::Display for Block {
@@ -74,9 +73,9 @@ pub struct ReleasedName {
     /// When it was released, on the store's clock.
     pub at: Timestamp,
     /// The process that released it, for people.
-    pub by: OneLine,
+    pub by: String,
     /// The reason, for people.
-    pub reason: OneLine,
+    pub reason: String,
     /// The released generation.
     pub generation: Generation,
 }

@@ -49,11 +49,11 @@ pub fn claim() -> Claim {
     Claim {
         uid: Uid("claim".to_owned()),
         id: records::id("claim"),
-        owner: "owners".into(),
+        owner: "owners".to_owned(),
         contact: None,
-        server: "node-1".into(),
+        server: "node-1".to_owned(),
         since: START,
-        by: "owners".into(),
+        by: String::new(),
     }
 }
 
@@ -111,7 +111,7 @@ impl Chain {
                     not_before: None,
                     expires: None,
                     at: now,
-                    by: "owners".into(),
+                    by: String::new(),
                     used_by: None,
                 };
                 world.write(|lock| lock.ownership.approvals.push(approval));
@@ -137,6 +137,6 @@ fn block(since: Timestamp) -> Block {
         owner: String::new(),
         server: "node-1".to_owned(),
         by: records::runner(0),
-        reason: "repair".into(),
+        reason: String::new(),
     }
 }
