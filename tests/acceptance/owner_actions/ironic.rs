@@ -35,7 +35,7 @@ impl Site for Nodes {
             // The undeployment switched the node off.
             Action::Undeploy => revoked(Fate::LockedAgain, "the node's provision state is available", After::Off),
             Action::Power => Expected { plan: "its power is On, server_power is Off", ..RESTORED },
-            Action::Unflag => revoked(Fate::LockedAgain, "the external request is", After::Off),
+            Action::Unflag => revoked(Fate::LockedAgain, "the external request does not exist any more", After::Off),
             Action::Claim => revoked(Fate::LockedAgain, "the node's owner is now team-db", After::Off),
             // Ironic rejects a rebuild in maintenance; a recorded UUID finds a renamed node; only
             // Ironic uses the BMC.
