@@ -125,7 +125,7 @@ pub(super) async fn read(fleet: &IronicNodes, node: &Node) -> Result<Boot, Backe
             // A node with a single boot device cannot have an override to clear.
             let shown = told.clone().filter(|_| !cleared || devices.len() > 1);
             let device = or_none(shown, node, cleared || can_clear(&devices), cleared);
-            Boot { reported: told, ..Boot::new(device, begun) }
+            Boot::of_reported(told, device, begun)
         }
         Err(error) if is_missing(&error) => Boot::new(None, begun),
         Err(error @ BackendError::Rejected { transient: true, .. }) => {

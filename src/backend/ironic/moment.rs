@@ -31,7 +31,12 @@ pub(super) struct Boot {
 
 impl Boot {
     pub(super) fn new(device: Option<BootOverride>, begun: Duration) -> Self {
-        Self { reported: device.clone(), device, unclear: false, begun }
+        Self::of_reported(device.clone(), device, begun)
+    }
+
+    /// Returns a reading whose device can differ from the one that Ironic reports.
+    pub(super) fn of_reported(reported: Option<BootOverride>, device: Option<BootOverride>, begun: Duration) -> Self {
+        Self { device, reported, unclear: false, begun }
     }
 
     /// Returns a reading without a result from the BMC.

@@ -180,9 +180,11 @@ impl Site for Parking {
 
     fn expected(action: Action) -> Result<Expected, &'static str> {
         Ok(match action {
-            Action::Delete => {
-                revoked(Fate::Refused("does not contain Server"), "the external request does not exist any more", After::Deleted)
-            }
+            Action::Delete => revoked(
+                Fate::Refused("does not contain Server"),
+                "the external request does not exist any more",
+                After::Deleted,
+            ),
             Action::Undeploy | Action::Power => Expected { release: "has ended", after: After::Off, ..RESTORED },
             Action::Unpark => revoked(Fate::LockedAgain, "our annotations are still on the Server", After::On),
             Action::Unflag => {
