@@ -67,13 +67,13 @@ mod night;
 mod node_leases;
 mod one_state;
 mod one_store;
+mod owner_actions;
 mod owners;
 mod plan_truth;
 mod queue;
 mod releases;
 mod resource_identity;
 mod restored;
-mod revoked;
 mod secrets;
 #[path = "../support/mod.rs"]
 mod servers;

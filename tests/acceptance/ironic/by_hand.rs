@@ -3,9 +3,9 @@
 use bmc_simulator::{PowerState, Simulator, SimulatorConfig, TlsMode};
 use reqwest::Method;
 use secrecy::ExposeSecret as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{HELD, configure, maintenance};
+use super::{HELD, configure, configure_with, maintenance};
 use crate::{
     servers::ironic::{Ironic, Options},
     support::{images::Images, simulator::SOON, wait::eventually, workspace::Workspace},
@@ -43,6 +43,25 @@ for_one_host! {
         workspace.destroy().await;
         let node = ironic.node("n1").await;
         assert_eq!((&node["maintenance_reason"], &node["power_state"]), (&json!("mine now"), &json!("power off")));
+    }
+}
+
+for_one_host! {
+    async fn a_protected_node_cannot_be_undeployed_until_it_is_released(host) {
+        let (ironic, workspace) = (Ironic::start(Options::default()).await, Workspace::new(host));
+        ironic.active_node("n1").await;
+        let reach = format!("endpoint = \"{}\"\n    protect = true", ironic.url());
+        configure_with(&reach, &workspace, &maintenance("server_power = \"Off\""));
+        workspace.try_plan().await.succeeded().says("cannot undeploy, rebuild or delete the node");
+        workspace.apply().await.succeeded();
+        let undeploy = Some(json!({ "target": "deleted" }));
+        assert_eq!(ironic.try_call(Method::PUT, "/v1/nodes/n1/states/provision", undeploy).await.0, 403);
+        assert_eq!(ironic.try_call(Method::DELETE, "/v1/nodes/n1", None).await.0, 403);
+        workspace.plan().await.is_empty();
+        workspace.destroy().await.succeeded();
+        let node = ironic.node("n1").await;
+        assert_eq!((&node["protected"], &node["protected_reason"]), (&json!(false), &Value::Null));
+        assert_eq!((&node["maintenance"], &node["power_state"]), (&json!(false), &json!("power on")));
     }
 }
 

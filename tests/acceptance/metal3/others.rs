@@ -73,35 +73,6 @@ for_one_host! {
 }
 
 for_one_host! {
-    async fn a_host_whose_owner_ends_its_use_meanwhile_is_told_at_the_release(host) {
-        let world = World::start(1, Options::default()).await;
-        let workspace = Workspace::new(host);
-        configure(&world, &workspace, &maintenance("bios", "server_power = \"Off\""));
-        workspace.apply().await.succeeded();
-        world.merge("BareMetalHost", "node1", json!({"spec": {"image": null}})).await;
-        let destroy = workspace.start_destroy();
-        destroy.until_it_logs("and was provisioned before this maintenance: another author changed it", SOON * 2).await;
-        destroy.wait(SOON * 2).await.succeeded();
-        world.until("node1", "available", |host| host["status"]["provisioning"]["state"] == "available").await;
-        assert_eq!(world.traces("node1").await, Vec::<String>::new());
-    }
-}
-
-for_one_host! {
-    async fn a_host_whose_image_is_replaced_meanwhile_is_told_at_the_release(host) {
-        let world = World::start(1, Options::default()).await;
-        let workspace = Workspace::new(host);
-        configure(&world, &workspace, &maintenance("bios", "server_power = \"Off\""));
-        workspace.apply().await.succeeded();
-        world.merge("BareMetalHost", "node1", json!({"spec": {"image": {"url": "https://images.example/next.raw"}}})).await;
-        let destroy = workspace.start_destroy();
-        destroy.until_it_logs("another author changed it", SOON * 2).await;
-        destroy.wait(SOON * 2).await.succeeded();
-        assert_eq!(world.traces("node1").await, Vec::<String>::new());
-    }
-}
-
-for_one_host! {
     async fn a_host_whose_bmc_is_replaced_by_that_of_another_server_leaves_that_alone(host) {
         let world = World::start(2, Options::default()).await;
         let workspace = Workspace::new(host);
