@@ -20,6 +20,16 @@ use crate::{
     support::{host::Host, simulator::SOON, workspace::Workspace},
 };
 
+/// A resource that works on the locked server.
+const DEPENDENT: &str = r#"
+resource "terraform_data" "work" {
+  depends_on = [metal_server_maintenance.held]
+  provisioner "local-exec" {
+    command = "touch worked"
+  }
+}
+"#;
+
 /// Returns the resets sent to a machine by the provider and the operator, in order.
 fn resets(world: &World, server: &str) -> Vec<String> {
     let journal = world.simulator.journal(&bmc_simulator::JournalQuery::system(server));
@@ -144,6 +154,35 @@ async fn a_server_is_restored_although_a_person_edited_its_request() {
 }
 
 for_one_host! {
+    async fn a_deleted_request_of_a_server_is_made_again(host) {
+        let world = cluster(Family::V0_7, 1, Options::default()).await;
+        let workspace = Workspace::new(host);
+        let held = maintenance("Enforced", "");
+        configure(&world, &workspace, &held);
+        workspace.apply().await.succeeded();
+        withdraw(&world, &Key::of(&ours(&world, "node1").await.unwrap())).await;
+        workspace.plan().await.only_replaces(HELD).run.says("revoked the server");
+        configure(&world, &workspace, &(held + DEPENDENT));
+        workspace.apply().await.succeeded();
+        assert!(workspace.folder().join("worked").exists(), "the dependent did not run");
+        assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
+        workspace.destroy().await.succeeded();
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parked_server_that_vanishes_can_be_let_go() {
+    let world = cluster(Family::Parked, 1, Options::default()).await;
+    let workspace = Workspace::new(Host::OpenTofu);
+    configure(&world, &workspace, &maintenance("Enforced", ""));
+    workspace.apply().await.succeeded();
+    tear_out(&world, Kind::Server, &Key::cluster("node1")).await;
+    workspace.destroy().await.succeeded();
+    workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+}
+
+for_one_host! {
     async fn a_server_that_vanishes_while_it_is_held_runs_no_dependent_and_can_be_let_go(host) {
         for kept in [false, true] {
             let world = cluster(Family::V0_7, 1, Options::default()).await;
@@ -163,11 +202,7 @@ for_one_host! {
                 workspace.plan().await.is_empty();
             } else {
                 plan.only_replaces(HELD);
-                let work = format!(
-                    "resource \"terraform_data\" \"work\" {{\n  depends_on = [{HELD}]\n  \
-                     provisioner \"local-exec\" {{\n    command = \"touch worked\"\n  }}\n}}\n"
-                );
-                configure(&world, &workspace, &(held + &work));
+                configure(&world, &workspace, &(held + DEPENDENT));
                 workspace.apply().await.failed();
                 assert!(!workspace.folder().join("worked").exists(), "the dependent ran without a server");
             }

@@ -7,7 +7,7 @@ use bmc_simulator::PowerState;
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
 
-use super::{Action, After, Cell, Expected, Fate, RESTORED, Site, matrix, revoked};
+use super::{Action, After, Cell, Expected, Fate, RESTORED, Site, matrix, releases, revoked};
 use crate::{
     metal_operator::{
         cluster,
@@ -16,7 +16,7 @@ use crate::{
     servers::{
         ironcore::{
             Options,
-            api::{Key, Kind},
+            api::{Key, Kind, text},
             family::{Family, OPERATION},
             world::World,
         },
@@ -163,15 +163,12 @@ impl Site for Requests {
     }
 
     async fn is_marked(&self, server: &str) -> bool {
-        ours(&self.0.world, server).await.is_some()
+        // A waiting request keeps its queue position.
+        ours(&self.0.world, server).await.is_some_and(|request| text(&request, "/status/state") != "Pending")
     }
 }
 
-mod requests {
-    use super::{Requests, matrix};
-
-    matrix!(Requests);
-}
+matrix!(Requests);
 
 struct Parking(Servers);
 
@@ -227,8 +224,8 @@ impl Site for Parking {
     }
 }
 
-mod parking {
-    use super::{Parking, matrix};
-
-    matrix!(Parking);
+for_one_host! {
+    async fn every_forced_release_of_a_parked_server_ends_or_is_blocked(host) {
+        releases::<Parking>(host).await;
+    }
 }
