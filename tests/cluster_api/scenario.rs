@@ -187,7 +187,7 @@ async fn deleted(on: &mut Stage) {
     })
     .await;
     on.slow_step("deleted: its finalizers are removed", async |on| {
-        assert!(on.world.finish_deletion("m1").await.is_empty())
+        assert!(on.world.finish_deletion("m1").await.is_empty());
     })
     .await;
     on.step("deleting before the request", async |on| on.world.delete_machine("m2").await).await;
@@ -260,7 +260,7 @@ async fn another_cluster(on: &mut Stage) {
     .await;
     on.slow_step("unreachable cluster: requested", async |on| on.label("m5", Some("requested")).await).await;
     on.slow_step("unreachable cluster: another Machine's label is removed (any order)", async |on| {
-        on.label("m4", None).await
+        on.label("m4", None).await;
     })
     .await;
 }

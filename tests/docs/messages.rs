@@ -53,6 +53,9 @@ fn read_folder(folder: &Path, room: &str, messages: &mut Found, causes: &mut Fou
             }
             continue;
         }
+        if path.extension().is_none_or(|kind| kind != "rs") {
+            continue;
+        }
         let text = fs::read_to_string(&path).expect("sources are UTF-8");
         let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
         let Ok(tokens) = text.parse::<TokenStream>() else { panic!("{} is not Rust", path.display()) };

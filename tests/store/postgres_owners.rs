@@ -156,15 +156,15 @@ async fn another_role_writes_only_what_the_protocol_requires() {
         let (uid, fence) = hold(&teams.a, &this, &wish(name, n, Spec { allow_under, ..spec() })).await;
         let under = Spec { parent: Some(uid.clone()), ..spec() };
         let (child, theirs) = join(&teams.b, &this, &wish(&format!("under-{name}"), n + 10, under)).await.unwrap();
-        let notes = |lock: &mut ServerLock, _: &Leases, _| {
+        let booted = |lock: &mut ServerLock, _: &Leases, _| {
             lock.active.iter_mut().filter(|record| record.uid == uid).for_each(|record| record.booted = true);
             Ok(())
         };
-        let noted = apply(&teams.b, &this, notes).await;
+        let noted = apply(&teams.b, &this, booted).await;
         if allowed {
-            noted.unwrap()
+            noted.unwrap();
         } else {
-            forbidden(noted)
+            forbidden(noted);
         }
         let expires = |lock: &mut ServerLock, _: &Leases, _| {
             let holder = lock.active.iter_mut().find(|record| record.uid == uid).unwrap();
@@ -175,9 +175,9 @@ async fn another_role_writes_only_what_the_protocol_requires() {
         forbidden(finish(&teams.b, &this, &uid, fence).await);
         let admitted = try_admit(&teams.b, &this, &child, theirs).await;
         if allowed {
-            assert!(admitted.unwrap())
+            assert!(admitted.unwrap());
         } else {
-            forbidden(admitted)
+            forbidden(admitted);
         }
         // The holder's end includes the work under it.
         finish(&teams.a, &this, &uid, fence).await.unwrap();

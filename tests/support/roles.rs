@@ -1,7 +1,7 @@
 //! Roles from files and guides: their permissions, and the same roles without one of them.
 //!
-//! A comment `# optional: COST` marks a rule whose verbs a user can remove. It is above the rule, or
-//! behind it on the same line.
+//! A comment `# optional: COST` marks a rule whose verbs a user can remove. It is above the rule,
+//! or behind it on the same line.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

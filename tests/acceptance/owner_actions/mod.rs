@@ -2,7 +2,7 @@
 //! plan, a dependent's apply, a destroy and a forced release.
 //!
 //! A test plays all actions of one system together, with one server per action. Ironic runs for
-//! real; `tests/README.md` lists the versions from which the other systems' stand-ins were recorded.
+//! real; `tests/README.md` lists the recorded versions of the other systems' stand-ins.
 
 mod ironic;
 mod metal3;
@@ -300,8 +300,8 @@ provider "metal" {{
         self.workspace.run(&["destroy", "-auto-approve", "-input=false", "-json"]).await
     }
 
-    /// Removes all maintenances from the configuration, and compares every server's final state, without a lock or a request
-    /// of ours.
+    /// Removes all maintenances from the configuration, and compares every server's final state,
+    /// without a lock or a request of ours.
     async fn ends(self) {
         self.resume().await;
         // A destroy would plan the deleted servers' maintenances again.

@@ -1,5 +1,5 @@
-//! Plays each guide's tasks with its role, and again without each of the role's permissions. Without
-//! a permission, a task must fail and name it, or the role marks the rule with `# optional: COST`.
+//! Plays each guide's tasks with its role, and again without each of the role's permissions.
+//! Without one, a task must fail and name it, or the role marks the rule with `# optional: COST`.
 //!
 //! `ROLE_VERBS=TEXT` selects the permissions that contain this text.
 
