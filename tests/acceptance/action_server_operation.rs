@@ -218,7 +218,7 @@ async fn what_cannot_be_done_is_an_error() {
     for (what, more, says) in [
         ("Reboot", "", "Invalid value"),
         ("ForceRestart", "timeouts = { invoke = \"soon\" }", "timeouts.invoke"),
-        ("ForceRestart", "maintenance_id = \"m\"", "Not a maintenance id"),
+        ("ForceRestart", "maintenance_id = \"m\"", "Not the id of a maintenance"),
         ("ForceRestart", "window = { schedule = \"0 22 30 2 *\", duration = \"1h\" }", "never opens"),
     ] {
         fleet.configure(&workspace, &action(what, more));

@@ -197,7 +197,7 @@ for_each_host! {
                 "maintenance_id = \"tests/m\"\n  window = { schedule = \"0 22 * * *\", duration = \"1h\" }",
                 "Not under a maintenance",
             ),
-            ("ForceRestart", "maintenance_id = \"m\"", "Not a maintenance id"),
+            ("ForceRestart", "maintenance_id = \"m\"", "Not the id of a maintenance"),
             ("ForceRestart", "policy = \"Enforced\"\n  escalate_after = \"1h\"", "Only with OwnerApproval"),
             ("ForceRestart", "window = { schedule = \"0 22 30 2 *\", duration = \"1h\" }", "never opens"),
         ] {
