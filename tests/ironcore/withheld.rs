@@ -206,6 +206,6 @@ async fn within_the_networks_plain_text_and_unverified_certificates_need_a_secon
 
     let insecure = backend(&world, Trust::Anything, &networks);
     let lines = outlook(&insecure.machine("plain").unwrap()).await;
-    assert!(lines.contains("the password goes in clear to 192.0.2.1"), "{lines}");
+    assert!(lines.contains("the password is sent unencrypted to 192.0.2.1"), "{lines}");
     insecure.machine("node1").unwrap().capabilities().await.unwrap();
 }

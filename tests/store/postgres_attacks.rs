@@ -339,27 +339,6 @@ async fn no_end_of_a_lease_stops_others_from_reading_the_store() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_role_with_more_permissions_is_reported() {
-    let guarded = Guarded::start().await;
-    for (permission, table, role) in [
-        ("TRUNCATE", "maintenances", REVIEWER),
-        ("UPDATE", "owner_roles", APPROVER),
-        ("INSERT", "approvals", RUNNER),
-        ("DELETE", "locks", RUNNER),
-        ("UPDATE", "locks", REVIEWER),
-        ("DELETE", "audit", "PUBLIC"),
-        ("UPDATE (body)", "audit", RUNNER),
-    ] {
-        guarded.sql(&format!("GRANT {permission} ON metal.{table} TO {role}"));
-        let reported = guarded.runs.contents().await.unwrap().violations();
-        let words = format!("the role {role} may {permission} on metal.{table}");
-        assert!(reported.len() == 1 && reported[0].contains(&words), "{words}: {reported:?}");
-        guarded.sql(&format!("REVOKE {permission} ON metal.{table} FROM {role}"));
-    }
-    assert_eq!(guarded.runs.contents().await.unwrap().violations(), [""; 0]);
-}
-
 /// A comment in the printed roles marks one line as removable.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_one_line_of_the_roles_no_runner_deletes_history() {

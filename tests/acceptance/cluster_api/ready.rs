@@ -84,7 +84,7 @@ for_one_host! {
         fleet.configure_with(&workspace, &short, &maintenance("node1", "bios", OFF));
         workspace.apply().await.succeeded();
         set_ready(&world, false).await;
-        workspace.destroy().await.failed().says("was not Ready again within 2 s").says("so that the maintenance label of Machine");
+        workspace.destroy().await.failed().says("was not Ready again within 2 s").says("so the maintenance label of Machine");
         assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"));
         workspace.metal(&["queue"]).await.succeeded().says("was not Ready again");
         // The next destroy waits for the full time again.

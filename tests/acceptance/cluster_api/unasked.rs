@@ -39,7 +39,7 @@ for_one_host! {
         machines.create("MachineHealthCheck", "nodes", check(CLUSTER)).await;
         let checked = plan(&held).await;
         warns(&checked, false, true);
-        checked.says(&format!("MachineHealthCheck {}/nodes may remediate", machines.namespace));
+        checked.says(&format!("MachineHealthCheck {}/nodes can remediate", machines.namespace));
 
         // All operations that stop the host warn, others do not.
         let operation = |what: &str| {

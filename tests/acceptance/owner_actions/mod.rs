@@ -84,8 +84,14 @@ struct Expected {
 }
 
 /// A server that returns to its prior state without a message about the action.
-const RESTORED: Expected =
-    Expected { fate: Fate::Held, plan: "", destroy: "", release: "is as it was (On)", blocked: None, after: After::On };
+const RESTORED: Expected = Expected {
+    fate: Fate::Held,
+    plan: "",
+    destroy: "",
+    release: "is in its prior state (On)",
+    blocked: None,
+    after: After::On,
+};
 
 /// A maintenance that an action revokes for the reason `why`, without a restore.
 const fn revoked(fate: Fate, why: &'static str, after: After) -> Expected {
