@@ -125,7 +125,7 @@ pub(super) async fn read(fleet: &IronicNodes, node: &Node) -> Result<Boot, Backe
             let devices = if asks { supported(fleet, node).await? } else { Vec::new() };
             // A node without a choice of devices has no override that a clear could end.
             let told = told.filter(|_| !cleared || devices.len() > 1);
-            Boot::new(or_none(told, node, can_clear(&devices), cleared), begun)
+            Boot::new(or_none(told, node, cleared || can_clear(&devices), cleared), begun)
         }
         Err(error) if is_missing(&error) => Boot::new(None, begun),
         Err(error @ BackendError::Rejected { transient: true, .. }) => {
