@@ -497,11 +497,11 @@ async fn a_tenant_who_names_a_secret_and_an_address_gets_no_password() {
             assert!(refused.to_string().contains(words), "{address}: {refused}");
         }
     }
+    let nobody = tokio::time::timeout(Duration::from_millis(100), theirs.accept()).await;
+    assert!(nobody.is_err(), "a connection arrived");
     let outlook = Held::new(&backend(&world, Hold::Detach), "node0-0-false", "m1");
     let lines = outlook.machine.maintenance_system().unwrap().outlook(&outlook.wish).await.unwrap().lines.join("\n");
     assert!(lines.contains("has not logged in with Secret stolen"), "{lines}");
-    let nobody = tokio::time::timeout(Duration::from_millis(100), theirs.accept()).await;
-    assert!(nobody.is_err(), "a connection arrived");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
