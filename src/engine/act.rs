@@ -236,7 +236,8 @@ impl Reconciler<'_> {
 
     /// Records the intent in the transaction that checks the fence. Returns false if that failed.
     async fn intend(&mut self, action: &Action) -> Result<bool, EngineError> {
-        match self.apply(&RecordChange::Intend(action.clone())).await {
+        let last_reset = self.facts.machine.as_ref().and_then(|machine| machine.last_reset.clone());
+        match self.apply(&RecordChange::Intend { action: action.clone(), last_reset }).await {
             Ok(applied) => Ok(applied == Applied::Done),
             // The next round finds the current holder.
             Err(StoreError::Refused(_)) => Ok(false),
@@ -299,7 +300,6 @@ impl Reconciler<'_> {
             power: seen.power,
             boot: seen.boot.clone(),
             media: media.clone().unwrap_or_default(),
-            last_reset: seen.last_reset.clone(),
             // The store sets the time.
             recorded_at: jiff::Timestamp::UNIX_EPOCH,
         };

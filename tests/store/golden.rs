@@ -97,7 +97,6 @@ fn prior() -> PriorState {
             inserted: true,
             write_protected: Some(true),
         }],
-        last_reset: Some("2026-11-22T05:00:00Z".into()),
         recorded_at: at(5),
     }
 }
@@ -169,7 +168,10 @@ fn held(name: &str, phase: Phase) -> ServerLock {
 fn everything() -> Contents {
     let action = Action::Reset(ResetType::ForceOff);
     let progress = |step: Step| Progress {
-        attempts: vec![Attempt::intended(action.clone(), at(7))],
+        attempts: vec![Attempt {
+            last_reset: Some("2026-11-22T05:00:00Z".into()),
+            ..Attempt::intended(action.clone(), at(7))
+        }],
         ..Progress::new(vec![Step::RecordPriorState, step], at(6))
     };
     let releasing = Phase::Releasing {

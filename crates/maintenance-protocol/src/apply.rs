@@ -165,7 +165,10 @@ impl ServerLock {
                 return Ok(Applied::Finished(Finish::Over));
             }
             RecordChange::Reclaim(_) => {}
-            RecordChange::Intend(action) => return self.intend_call(uid, fence, action, at),
+            RecordChange::Intend { action, last_reset } => {
+                let attempt = Attempt { last_reset: last_reset.clone(), ..Attempt::intended(action.clone(), at.now) };
+                return self.intend_call(uid, fence, attempt, at);
+            }
             RecordChange::Replied(reply) => self.replied(uid, fence, reply, at)?,
             RecordChange::Prior(prior) => self.update(uid, fence, |record| {
                 record.last_power = Some(prior.power);
@@ -294,8 +297,8 @@ impl ServerLock {
         }
     }
 
-    fn intend_call(&mut self, uid: &Uid, fence: Fence, action: &Action, at: &Moment<'_>) -> Result<Applied, Refusal> {
-        let now = at.now;
+    fn intend_call(&mut self, uid: &Uid, fence: Fence, attempt: Attempt, at: &Moment<'_>) -> Result<Applied, Refusal> {
+        let (now, action) = (at.now, &attempt.action.clone());
         // Work under the lock can have resumed since the decision. The server must then be restored
         // again before it is returned.
         let step = self.get(uid).and_then(|record| record.phase.progress()?.step());
@@ -314,7 +317,7 @@ impl ServerLock {
                 record.gates[place].asked = true;
             }
             if let Some(progress) = progress_of(&mut record.phase) {
-                progress.attempts.push(Attempt::intended(action.clone(), now));
+                progress.attempts.push(attempt);
             }
         })?;
         if !may {

@@ -233,7 +233,12 @@ pub enum RecordChange {
     /// restores it again if it already restored the power.
     PowerAfter(usize, Option<PowerAfter>),
     /// Record a call's intent before the call is sent.
-    Intend(Action),
+    Intend {
+        /// The call.
+        action: Action,
+        /// `LastResetTime` in the reading that the call was decided on.
+        last_reset: Option<String>,
+    },
     /// Record the last call's reply.
     Replied(Reply),
     /// Record the prior state before the first change. A recorded state is never replaced.
@@ -300,7 +305,7 @@ impl RecordChange {
             | Self::Reclaim(_)
             | Self::Gate { .. }
             | Self::NodeSeen { .. }
-            | Self::Intend(_)
+            | Self::Intend { .. }
             | Self::Replied(_)
             | Self::Prior(_)
             | Self::Settled(_)

@@ -256,10 +256,12 @@ impl Trial<'_> {
             let prior = self.server.prior(self.now).ok_or(open)?;
             return self.driven(uid, fence, &RecordChange::Prior(Box::new(prior)));
         }
+        let last_reset = self.server.machine.as_ref().and_then(|machine| machine.last_reset.clone());
         if !self.server.does(&action, self.now) {
             return Err(open);
         }
-        if self.driven(uid, fence, &RecordChange::Intend(action.clone()))? == Applied::Outdated {
+        let intent = RecordChange::Intend { action: action.clone(), last_reset };
+        if self.driven(uid, fence, &intent)? == Applied::Outdated {
             return Ok(Applied::Outdated);
         }
         steps.push(Coming::Calls(action));
@@ -317,7 +319,6 @@ impl SeenServer {
             power: machine.power,
             boot: machine.boot.clone(),
             media: self.media.clone().unwrap_or_default(),
-            last_reset: machine.last_reset.clone(),
             recorded_at: now,
         })
     }

@@ -71,10 +71,7 @@ pub fn judge(record: &Maintenance, progress: &Progress, facts: &Facts, limits: &
     let Some(capabilities) = &facts.capabilities else { return Verdict::Look(Need::Capabilities) };
     let action = Action::Reset(operation.reset);
     match progress.attempts.iter().rev().find(|attempt| attempt.action == action) {
-        Some(last) => {
-            let before = record.prior.as_ref().and_then(|prior| prior.last_reset.as_deref());
-            follow(operation, action, last, progress, machine, before, limits, now)
-        }
+        Some(last) => follow(operation, action, last, progress, machine, limits, now),
         None => begin(record, operation, action, progress, machine, capabilities, limits, now),
     }
 }
@@ -170,7 +167,6 @@ fn follow(
     last: &Attempt,
     progress: &Progress,
     machine: &MachineView,
-    reset_before: Option<&str>,
     limits: &Limits,
     now: Timestamp,
 ) -> Verdict {
@@ -210,8 +206,8 @@ fn follow(
         let known = last.reply == Reply::Accepted;
         return Verdict::Concluded(if known { OperationOutcome::Accepted } else { OperationOutcome::Unproven });
     }
-    let tells = machine.last_reset.is_some() && reset_before.is_some();
-    let was_reset = tells && machine.last_reset.as_deref() != reset_before;
+    let tells = machine.last_reset.is_some() && last.last_reset.is_some();
+    let was_reset = tells && machine.last_reset != last.last_reset;
     let on = machine.power == PowerState::On;
     if on && was_reset && booted(operation, machine) {
         return Verdict::Concluded(OperationOutcome::Proven);

@@ -207,8 +207,8 @@ fn verify(
         Ok(media) => media,
         Err(need) => return Verdict::Look(need),
     };
-    // `last_reset` and `recorded_at` describe the reading, not the server.
-    let PriorState { power, boot, media: drives, last_reset: _, recorded_at: _ } = prior;
+    // `recorded_at` describes the reading, not the server.
+    let PriorState { power, boot, media: drives, recorded_at: _ } = prior;
     if let (Some(before), None) = (boot, &machine.boot)
         && !before.is_disabled()
         && let Some(verdict) = not_shown_yet(before, progress, limits, now)

@@ -98,8 +98,7 @@ impl World {
         let begun = Phase::Preparing(maintenance_protocol::state::Progress::new(steps, now()));
         assert_eq!(world.change(&RecordChange::Admit(begun)), Applied::Done);
         let seen = server().machine.unwrap();
-        let prior =
-            PriorState { power: seen.power, boot: seen.boot, media: Vec::new(), last_reset: None, recorded_at: now() };
+        let prior = PriorState { power: seen.power, boot: seen.boot, media: Vec::new(), recorded_at: now() };
         world.change(&RecordChange::Prior(Box::new(prior)));
         if reached != Reached::Preparing {
             world.change(&RecordChange::Prepared);

@@ -159,7 +159,9 @@ fn judge_operation(
         (ResetType::GracefulShutdown, Some(OperationOutcome::Proven | OperationOutcome::Skipped)) => {
             matches!(run.machine.power, PowerState::Off | PowerState::Paused)
         }
-        (_, Some(OperationOutcome::Proven | OperationOutcome::Accepted)) => run.machine.power == PowerState::On,
+        // A boot that someone else caused proves nothing.
+        (_, Some(OperationOutcome::Proven)) => run.machine.power == PowerState::On && run.machine.caused > 0,
+        (_, Some(OperationOutcome::Accepted)) => run.machine.power == PowerState::On,
         // A restart without effect is never repeated, and its outcome is reported.
         (_, Some(OperationOutcome::Unproven)) => obeys != Obeys::Always,
         _ => false,

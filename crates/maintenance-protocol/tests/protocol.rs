@@ -410,13 +410,7 @@ impl World {
                 self.reach("barge");
             }
             Event::RecordPrior { record } => self.act(*record, |lock, uid, generation, now, priors| {
-                let prior = PriorState {
-                    power: PowerState::On,
-                    boot: None,
-                    media: Vec::new(),
-                    last_reset: None,
-                    recorded_at: now,
-                };
+                let prior = PriorState { power: PowerState::On, boot: None, media: Vec::new(), recorded_at: now };
                 lock.update(uid, generation, |record| {
                     record.prior.get_or_insert(prior.clone());
                 })?;

@@ -26,7 +26,10 @@ fn booted_by(reset: ResetType, boot: Option<BootSpec>) -> bool {
     lock.slot = Some(LockHolder { uid: lock.active[0].uid.clone(), since: now, acting: Some(uid.clone()) });
     lock.active[1].phase = Phase::Preparing(Progress::new(vec![Step::Operate], now));
     let at = Moment { leases: &leases, now, limits: &limits, aging: std::time::Duration::from_secs(1) };
-    assert_eq!(lock.intend_call(&uid, fence, &Action::Reset(reset), &at).unwrap(), Applied::Done);
+    assert_eq!(
+        lock.intend_call(&uid, fence, Attempt::intended(Action::Reset(reset), at.now), &at).unwrap(),
+        Applied::Done
+    );
     lock.active[0].booted
 }
 

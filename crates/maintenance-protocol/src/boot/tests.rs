@@ -62,13 +62,8 @@ fn record(prior: Option<BootOverride>) -> Maintenance {
     let mut lock = ServerLock::new(crate::ids::LockKey("k".into()));
     lock.enqueue(EnqueueRequest::sample("a"), &Leases::default(), Timestamp::UNIX_EPOCH).unwrap();
     let mut record = lock.active.remove(0).into_inner();
-    record.prior = Some(PriorState {
-        power: PowerState::On,
-        boot: prior,
-        media: Vec::new(),
-        last_reset: None,
-        recorded_at: Timestamp::UNIX_EPOCH,
-    });
+    record.prior =
+        Some(PriorState { power: PowerState::On, boot: prior, media: Vec::new(), recorded_at: Timestamp::UNIX_EPOCH });
     record
 }
 

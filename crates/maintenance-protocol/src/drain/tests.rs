@@ -268,7 +268,7 @@ fn a_node_whose_server_stays_off_is_uncordoned_once_the_cluster_knows() {
         record
     };
     let prior = |power| {
-        let prior = PriorState { power, boot: None, media: Vec::new(), last_reset: None, recorded_at: at(0) };
+        let prior = PriorState { power, boot: None, media: Vec::new(), recorded_at: at(0) };
         Maintenance { prior: Some(prior), ..record() }
     };
     let ours = DrainView { ours: true, cordoned: true, was_ready: true, ..view() };

@@ -27,7 +27,7 @@ fn a_request_is_withdrawn_once_the_node_of_a_server_that_runs_is_ready_again() {
         ..ExternalSystem::own("Outer", QueueAuthority::OnTurn, true)
     };
     record.gates = vec![GateRecord { asked: true, granted: true, entered: true, ..GateRecord::new(system) }];
-    let prior = |power| PriorState { power, boot: None, media: Vec::new(), last_reset: None, recorded_at: at(0) };
+    let prior = |power| PriorState { power, boot: None, media: Vec::new(), recorded_at: at(0) };
     record.prior = Some(prior(PowerState::On));
     let judged = |record: &Maintenance, ready: bool, heard: Option<u64>, now: u64, asked: bool| {
         let awaited = AwaitedNode {
@@ -179,8 +179,7 @@ fn the_power_that_an_external_system_wants_by_now_is_noted_by_a_release_and_rest
     let system = ExternalSystem::own("Metal3", QueueAuthority::Ours, true);
     let record = &mut lock.active[0];
     record.gates = vec![GateRecord { asked: true, entered: true, ..GateRecord::new(system) }];
-    record.prior =
-        Some(PriorState { power: PowerState::On, boot: None, media: Vec::new(), last_reset: None, recorded_at: now });
+    record.prior = Some(PriorState { power: PowerState::On, boot: None, media: Vec::new(), recorded_at: now });
     let progress = Progress { current: 1, ..Progress::new(vec![Step::StopForRestore, Step::RestorePower], now) };
     record.phase = Phase::Releasing { ending: Ending::Completed, progress, stuck: None };
     let noted = |lock: &ServerLock, wanted: PowerTarget| {

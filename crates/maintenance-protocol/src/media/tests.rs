@@ -102,7 +102,7 @@ fn a_medium_without_an_address_is_ours_where_the_drive_was_empty() {
     let mut record = lock.active.remove(0).into_inner();
     record.spec.boot = Some(boot());
     let (empty, media) = (drive("cdrom", &["CD"]), Vec::new());
-    let prior = PriorState { power: PowerState::Off, boot: None, media, last_reset: None, recorded_at: now };
+    let prior = PriorState { power: PowerState::Off, boot: None, media, recorded_at: now };
     record.prior = Some(PriorState { media: vec![empty.clone()], ..prior });
     let filled = MediaSlot { inserted: true, ..empty };
     let facts = Facts { media: Some(vec![filled]), capabilities: Some(lists(&["Cd"])), ..Facts::default() };

@@ -28,8 +28,6 @@ pub struct PriorState {
     pub boot: Option<BootOverride>,
     /// The virtual drives; empty if the maintenance does not use them.
     pub media: Vec<MediaSlot>,
-    /// Time of the last reset, as the BMC reports it.
-    pub last_reset: Option<String>,
     /// Time of the reading, on the store's clock.
     pub recorded_at: Timestamp,
 }

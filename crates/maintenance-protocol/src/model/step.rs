@@ -239,13 +239,16 @@ pub struct Attempt {
     /// it. `None` without a reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered: Option<Timestamp>,
+    /// `LastResetTime` when the call was decided. A different value proves a reset after that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_reset: Option<String>,
 }
 
 impl Attempt {
     /// Creates an attempt for a call that follows.
     #[must_use]
     pub fn intended(action: Action, at: Timestamp) -> Self {
-        Self { action, at, reply: Reply::Unknown, answered: None }
+        Self { action, at, reply: Reply::Unknown, answered: None, last_reset: None }
     }
 
     /// Returns when the wait for the effect starts. A reply can take minutes.

@@ -279,13 +279,13 @@ impl Chain {
                     power: world.machine.power(),
                     boot: None,
                     media: Vec::new(),
-                    last_reset: None,
                     recorded_at: Timestamp::UNIX_EPOCH,
                 };
                 let _ = Self::change(world, n, &RecordChange::Prior(Box::new(prior)));
             }
             Decision::Act(action) => {
-                if Self::change(world, n, &RecordChange::Intend(action.clone())) == Some(Applied::Done) {
+                let intent = RecordChange::Intend { action: action.clone(), last_reset: None };
+                if Self::change(world, n, &intent) == Some(Applied::Done) {
                     world.actors[n].at = At::Calling(action);
                 }
             }

@@ -108,7 +108,7 @@ impl World {
                 });
                 current.map(|current| current.disturbed == progress.disturbed).collect::<Vec<_>>().hash(state);
             }
-            RecordChange::Intend(action) => action_name(action).hash(state),
+            RecordChange::Intend { action, .. } => action_name(action).hash(state),
             RecordChange::Prior(prior) => (prior.power == PowerState::On).hash(state),
             RecordChange::Settled(effects) => effects.len().hash(state),
             _ => {}

@@ -65,10 +65,9 @@ impl Protocol {
                 power: world.machine.power(),
                 boot: None,
                 media: Vec::new(),
-                last_reset: None,
                 recorded_at: Timestamp::UNIX_EPOCH,
             })),
-            Decision::Act(action) => RecordChange::Intend(action),
+            Decision::Act(action) => RecordChange::Intend { action, last_reset: None },
             Decision::Change(RecordChange::Undo(cause)) if self.broken == Broken::UpdateGivesBack => {
                 RecordChange::BeginRelease(Ending::Failed(cause))
             }
@@ -92,7 +91,7 @@ impl Protocol {
         if !self.reaches(world, n) {
             return true;
         }
-        if let RecordChange::Intend(action) = change {
+        if let RecordChange::Intend { action, .. } = change {
             return self.intend(world, n, &action);
         }
         let (uid, fence, broken) = (world.subject(n), world.actors[n].fence, self.broken);
@@ -168,7 +167,7 @@ impl Protocol {
                 return intend_unasked(lock, &uid, fence, action, now);
             }
             let acting = lock.slot.as_ref().and_then(|slot| slot.acting.clone());
-            let change = RecordChange::Intend(action.clone());
+            let change = RecordChange::Intend { action: action.clone(), last_reset: None };
             let applied =
                 apply(self.about, lock, &LockChange::Driven { uid: &uid, fence, change: &change }, leases, now)?;
             if let (Broken::SilentKeepsTurn, Some(slot)) = (broken, &mut lock.slot) {

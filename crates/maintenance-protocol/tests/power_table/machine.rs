@@ -43,6 +43,8 @@ pub struct Machine {
     pub booted_from: Option<&'static str>,
     /// Every reset that was sent.
     pub calls: Vec<ResetType>,
+    /// Boots that a call caused.
+    pub caused: u32,
     obeys: Obeys,
     resets: u32,
     coming: Vec<Coming>,
@@ -58,6 +60,7 @@ impl Machine {
             boot,
             booted_from: None,
             calls: Vec::new(),
+            caused: 0,
             obeys,
             resets: 0,
             coming: Vec::new(),
@@ -139,6 +142,7 @@ impl Machine {
             return;
         }
         let runs = self.power == PowerState::On;
+        self.caused += u32::from(!matches!(reset, ResetType::ForceOff | ResetType::GracefulShutdown | ResetType::Nmi));
         let powered = matches!(self.power, PowerState::On | PowerState::PoweringOn | PowerState::Paused);
         match reset {
             // On does not start a server that is Paused or on.

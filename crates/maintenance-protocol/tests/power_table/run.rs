@@ -87,7 +87,8 @@ impl Run {
     }
 
     fn call(&mut self, action: &Action) {
-        if self.apply(&RecordChange::Intend(action.clone())) != Applied::Done {
+        let last_reset = self.machine.view().last_reset;
+        if self.apply(&RecordChange::Intend { action: action.clone(), last_reset }) != Applied::Done {
             return;
         }
         match action {
@@ -126,7 +127,6 @@ impl Run {
                         power: seen.power,
                         boot: seen.boot,
                         media: Vec::new(),
-                        last_reset: seen.last_reset,
                         recorded_at: self.now,
                     })));
                 }
