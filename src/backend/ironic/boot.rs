@@ -230,20 +230,27 @@ impl BootControl for NodeMachine {
                 "Ironic's API sets boot devices, and neither HTTP boot addresses nor entries of a boot menu".to_owned(),
             ));
         }
+        let known = self.node().await?;
+        let mode = wanted.mode.as_ref().filter(|mode| Some(*mode) != mode_of(&known).as_ref());
+        let is_set = wanted.enabled.is_some() || wanted.target.is_some();
+        let ends = is_set && wanted.is_disabled();
+        // A node without a choice of devices always boots from its only device, so nothing is sent.
+        let is_fixed = supported(&self.fleet, &known).await?.len() <= 1;
+        if is_set && is_fixed {
+            note_cleared(&self.fleet, &known, ends);
+        }
+        if mode.is_none() && (is_fixed || !is_set) {
+            return Ok(());
+        }
         let node = self.before_change(request).await?;
-        if let Some(mode) = wanted.mode.as_ref().filter(|mode| Some(*mode) != mode_of(&node).as_ref()) {
+        if let Some(mode) = mode {
             self.set_mode(&node, mode).await?;
         }
-        if wanted.is_disabled() && (wanted.enabled.is_some() || wanted.target.is_some()) {
+        if is_fixed || !is_set {
+            return Ok(());
+        }
+        if ends {
             return clear(&self.fleet, &node).await;
-        }
-        if wanted.enabled.is_none() && wanted.target.is_none() {
-            return Ok(());
-        }
-        // A node without a choice of devices always boots the one that it has.
-        if supported(&self.fleet, &node).await?.len() <= 1 {
-            note_cleared(&self.fleet, &node, false);
-            return Ok(());
         }
         let found = read(&self.fleet, &node).await?.device;
         let target = wanted.target.clone().or_else(|| found.as_ref().and_then(|found| found.target.clone()));
