@@ -203,14 +203,18 @@ pub(super) async fn clear(fleet: &IronicNodes, node: &Node) -> Result<(), Backen
     Ok(())
 }
 
-/// Notes whether the node counts as one without an override, and drops its last read device.
+/// Notes whether the node counts as one without an override. The last reading follows a clear.
 fn note_cleared(fleet: &IronicNodes, node: &Node, cleared: bool) {
+    let mut boots = fleet.boots.lock().unwrap_or_else(PoisonError::into_inner);
     if cleared {
         fleet.cleared().insert(node.uuid.clone());
+        if let Some(last) = boots.get_mut(&node.uuid) {
+            last.device = or_none(None, node, true, true);
+        }
     } else {
         fleet.cleared().remove(&node.uuid);
+        boots.remove(&node.uuid);
     }
-    fleet.boots.lock().unwrap_or_else(PoisonError::into_inner).remove(&node.uuid);
 }
 
 async fn set(fleet: &IronicNodes, node: &Node, device: &str, persistent: bool) -> Result<(), BackendError> {
