@@ -123,9 +123,10 @@ pub(super) async fn read(fleet: &IronicNodes, node: &Node) -> Result<Boot, Backe
             let (told, cleared) = (view(&body, node), fleet.is_cleared(&node.uuid));
             let asks = cleared || told.is_none();
             let devices = if asks { supported(fleet, node).await? } else { Vec::new() };
-            // A node without a choice of devices has no override that a clear could end.
-            let told = told.filter(|_| !cleared || devices.len() > 1);
-            Boot::new(or_none(told, node, cleared || can_clear(&devices), cleared), begun)
+            // A node with a single boot device cannot have an override to clear.
+            let shown = told.clone().filter(|_| !cleared || devices.len() > 1);
+            let device = or_none(shown, node, cleared || can_clear(&devices), cleared);
+            Boot::of_reported(told, device, begun)
         }
         Err(error) if is_missing(&error) => Boot::new(None, begun),
         Err(error @ BackendError::Rejected { transient: true, .. }) => {
@@ -203,17 +204,16 @@ pub(super) async fn clear(fleet: &IronicNodes, node: &Node) -> Result<(), Backen
     Ok(())
 }
 
-/// Notes whether the node counts as one without an override. The last reading follows a clear.
+/// Notes whether the node counts as one without an override. Nothing is sent, so the last reading
+/// stays valid.
 fn note_cleared(fleet: &IronicNodes, node: &Node, cleared: bool) {
-    let mut boots = fleet.boots.lock().unwrap_or_else(PoisonError::into_inner);
     if cleared {
         fleet.cleared().insert(node.uuid.clone());
-        if let Some(last) = boots.get_mut(&node.uuid) {
-            last.device = or_none(None, node, true, true);
-        }
     } else {
         fleet.cleared().remove(&node.uuid);
-        boots.remove(&node.uuid);
+    }
+    if let Some(last) = fleet.boots.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&node.uuid) {
+        last.device = if cleared { or_none(None, node, true, true) } else { last.reported.clone() };
     }
 }
 

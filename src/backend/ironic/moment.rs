@@ -21,6 +21,8 @@ const MOMENT: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(super) struct Boot {
     pub(super) device: Option<BootOverride>,
+    /// The device as Ironic reports it, also after a clear that sent nothing.
+    pub(super) reported: Option<BootOverride>,
     /// True if the BMC could not report the device.
     pub(super) unclear: bool,
     /// The monotonic time at which the read started.
@@ -29,12 +31,17 @@ pub(super) struct Boot {
 
 impl Boot {
     pub(super) fn new(device: Option<BootOverride>, begun: Duration) -> Self {
-        Self { device, unclear: false, begun }
+        Self::of_reported(device.clone(), device, begun)
+    }
+
+    /// Returns a reading whose device can differ from the one that Ironic reports.
+    pub(super) fn of_reported(reported: Option<BootOverride>, device: Option<BootOverride>, begun: Duration) -> Self {
+        Self { device, reported, unclear: false, begun }
     }
 
     /// Returns a reading without a result from the BMC.
     pub(super) fn unclear(begun: Duration) -> Self {
-        Self { device: None, unclear: true, begun }
+        Self { device: None, reported: None, unclear: true, begun }
     }
 }
 
