@@ -28,7 +28,7 @@ pub async fn measure() -> Vec<Row> {
     for size in SIZES {
         let cost = of(size).await;
         let row = Row::new(
-            format!("{size} servers held and released in one run, all at once"),
+            format!("{size} servers held and released in one run, all in parallel"),
             format!(
                 "per server: {:.2} BMC requests, held in {}, released in {}; {:.0} MiB in all",
                 cost.requests,

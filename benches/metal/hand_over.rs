@@ -53,7 +53,7 @@ async fn among(processes: usize) -> Row {
         format!("hand-over {place}, SQLite, {} turns", gaps.len()),
         format!("p50 {}, p90 {}, p99 {}, most {}", shown(0.5), shown(0.9), shown(0.99), shown(1.0)),
     )
-    .against(format!("one transaction of the same file: {}", ms(transaction)), ratio(median(&gaps), transaction))
+    .against(format!("one transaction in the same file: {}", ms(transaction)), ratio(median(&gaps), transaction))
 }
 
 pub async fn open(store: &Path) -> SqliteConnection {

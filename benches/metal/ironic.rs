@@ -184,12 +184,12 @@ pub async fn measure() -> Vec<Row> {
             format!("{} requests, {}", refreshed.requests, ms(refreshing)),
         ),
         Row::new(
-            format!("{held_nodes} nodes of Ironic held off and released, {AT_ONCE} at once"),
+            format!("{held_nodes} nodes of Ironic held off and released, {AT_ONCE} in parallel"),
             both.text(held_nodes, holding + releasing),
         )
         .against(
             format!(
-                "openstacksdk, {SDK_AT_ONCE} at once: maintenance, off, on, out of maintenance: {}; {} connections reset",
+                "openstacksdk, {SDK_AT_ONCE} in parallel: maintenance, off, on, out of maintenance: {}; {} connections reset",
                 theirs.text(held_nodes, took),
                 resets.trim()
             ),

@@ -112,7 +112,7 @@ async fn refresh(
     let both = ratio(time, wire + reference);
     let per_machine = per_machine(requests, held.len());
     let reference_text = format!(
-        "plain client, {per_machine} GETs per server: {}; the wire alone, as many reads that ask nobody: {} (ratio to both: {both:.2})",
+        "plain client, {per_machine} GETs per server: {}; the wire alone, as many reads without a BMC: {} (ratio to both: {both:.2})",
         ms(reference),
         ms(wire)
     );

@@ -123,6 +123,6 @@ pub fn measure() -> Vec<Row> {
     let whole = per_call(200, || {
         black_box(spec.compile().unwrap().may_start(now));
     });
-    rows.push(Row::new("reading a window and asking whether a start is possible", shown(whole)));
+    rows.push(Row::new("reading a window and judging a start", shown(whole)));
     rows
 }

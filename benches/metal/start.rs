@@ -19,7 +19,7 @@ const RUNS: usize = 30;
 pub async fn measure() -> Vec<Row> {
     let ours = PathBuf::from(env!("CARGO_BIN_EXE_terraform-provider-metal"));
     let Some(go) = std::env::var_os("BENCH_GO_PROVIDER").map(PathBuf::from) else {
-        eprintln!("start: skipped, BENCH_GO_PROVIDER names no provider to compare with (tools/bench/run does)");
+        eprintln!("start: skipped, because BENCH_GO_PROVIDER is not set (tools/bench/run does)");
         return Vec::new();
     };
     let mut results: [(Vec<Duration>, Vec<f64>); 2] = Default::default();
@@ -36,7 +36,7 @@ pub async fn measure() -> Vec<Row> {
     vec![
         Row::new("start of the process to its schema", ms(ours))
             .against(format!("the `time` provider (Go): {}", ms(go)), ratio(ours, go)),
-        Row::new("peak memory until then", format!("{our_peak:.1} MiB"))
+        Row::new("peak memory up to that point", format!("{our_peak:.1} MiB"))
             .against(format!("the `time` provider (Go): {go_peak:.1} MiB"), our_peak / go_peak),
     ]
 }

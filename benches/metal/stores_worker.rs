@@ -87,7 +87,7 @@ impl Worker {
     }
 
     async fn hears(&mut self) -> String {
-        self.said.next_line().await.unwrap().expect("the worker goes on")
+        self.said.next_line().await.unwrap().expect("the worker continues")
     }
 
     /// Starts this many waits.

@@ -39,7 +39,7 @@ pub fn markdown(rows: &[Row]) -> String {
 pub fn write(page: &Path, section: &str, rows: &[Row]) {
     let (begin, end) = (format!("<!-- bench:begin {section} -->"), format!("<!-- bench:end {section} -->"));
     let text = fs::read_to_string(page).unwrap();
-    let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("the page has no {begin}"));
-    let (_, after) = rest.split_once(&end).unwrap_or_else(|| panic!("the page has no {end}"));
+    let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("the page lacks {begin}"));
+    let (_, after) = rest.split_once(&end).unwrap_or_else(|| panic!("the page lacks {end}"));
     fs::write(page, format!("{before}{begin}\n{}{end}{after}", markdown(rows))).unwrap();
 }
