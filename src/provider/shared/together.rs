@@ -18,8 +18,9 @@ pub(in crate::provider) fn lasting(
     lasting: Lasting,
     begun: u64,
 ) {
-    let Some(key) = key.filter(|_| spec.complete_when.is_none()) else { return };
+    // A request whose name is unknown cannot be told from its own next plan.
     let own = lasting.name.clone();
+    let Some(key) = key.filter(|_| spec.complete_when.is_none() && own.id.is_some()) else { return };
     let Some(other) = engine.planned().add_lasting(key, lasting, begun) else { return };
     let server = &own.server;
     let detail = format!(
