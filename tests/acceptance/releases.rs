@@ -34,7 +34,7 @@ for_one_host! {
         let fresh = workspace.beside();
         for (run, plans) in [(&workspace, true), (&fresh, false)] {
             fleet.configure(run, &off(""));
-            // The plan of the state that had the maintenance only warns: see `names.rs`.
+            // If the state had the maintenance, its plan only warns: see `names.rs`.
             let plan = run.try_plan().await;
             assert_eq!(plan.status.success(), plans, "{}", plan.output);
             plan.says("released tests/m at").says("(\"node needed\", generation").says("release --allow tests/m");

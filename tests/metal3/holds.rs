@@ -497,7 +497,7 @@ async fn a_tenant_who_names_a_secret_and_an_address_gets_no_password() {
             assert!(refused.to_string().contains(words), "{address}: {refused}");
         }
     }
-    // The operator's stand-in connects to every host, and nothing else may.
+    // The operator's stand-in connects to every host. Any other connection is a leak.
     while let Ok(arrived) = tokio::time::timeout(Duration::from_millis(100), theirs.accept()).await {
         let mut request = [0; 1024];
         let read = tokio::io::AsyncReadExt::read(&mut arrived.unwrap().0, &mut request).await.unwrap();

@@ -95,8 +95,8 @@ fn claimed(shown: &str) -> UnaskedConsumer {
         undrained: warn(
             "A Node of a HostClaim is not drained",
             format!(
-                "{shown} uses the host. It leads to no Machine, so cluster_api neither drains the Node nor asks for an approval. \
-                 Set kubernetes_node in the provider block, or drain the Node before apply."
+                "{shown} uses the host. It does not lead to a Machine, so cluster_api neither drains the Node nor \
+                 requests an approval. Set kubernetes_node in the provider block, or drain the Node before apply."
             ),
         ),
         more: None,

@@ -18,7 +18,7 @@ pub(in crate::provider) fn lasting(
     lasting: Lasting,
     begun: u64,
 ) {
-    // A request whose name is unknown cannot be told from its own next plan.
+    // Without a name, the next plan of the same request would look like a second one.
     let own = lasting.name.clone();
     let Some(key) = key.filter(|_| spec.complete_when.is_none() && own.id.is_some()) else { return };
     let Some(other) = engine.planned().add_lasting(key, lasting, begun) else { return };

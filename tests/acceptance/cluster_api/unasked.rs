@@ -65,7 +65,7 @@ for_one_host! {
         hosts.merge("BareMetalHost", "node1", json!({"spec": {"consumerRef": claim}})).await;
         configure(&hosts, &workspace, &held);
         let claimed = workspace.try_plan().await.succeeded();
-        claimed.says("A Node of a HostClaim is not drained").says("It leads to no Machine");
+        claimed.says("A Node of a HostClaim is not drained").says("It does not lead to a Machine");
         hosts.merge("BareMetalHost", "node1", json!({"spec": {"consumerRef": consumer}})).await;
 
         // With the Machine asked there is nothing to warn of.
