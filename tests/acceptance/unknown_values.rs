@@ -261,13 +261,14 @@ impl Process {
 
 /// Tests one system's servers. Returns the number of requests with an unknown value.
 async fn try_all(system: Value, folder: &Path, bases: Vec<Base>) -> usize {
-    let mut config = system;
-    config["coordination_url"] = json!(format!("sqlite://{}", folder.join("store.db").display()));
-    config["owner"] = json!("ops");
-    let mut process = Process::start(config).await;
+    let mut provider = system;
+    provider["coordination_url"] = json!(format!("sqlite://{}", folder.join("store.db").display()));
+    provider["owner"] = json!("ops");
     let none = prost::bytes::Bytes::new();
     let (mut wrong, mut tried) = (Vec::new(), 0);
     for Base { kind, config, plan, apply } in bases {
+        // Requests of one process belong to one plan, so each has its own.
+        let mut process = Process::start(provider.clone()).await;
         let of = process.attributes(kind);
         let config = completed(&of, &config);
         assert_eq!(process.validated(kind, &config).await, [""; 0], "{kind} {config}");
@@ -298,10 +299,10 @@ async fn try_all(system: Value, folder: &Path, bases: Vec<Base>) -> usize {
             }
             process.destroyed(kind, &state, private).await;
         }
+        let (status, log) = process.host.shut_down().await;
+        assert!(status.success(), "{log}");
+        assert!(!log.contains("panicked"), "{log}");
     }
-    let (status, log) = process.host.shut_down().await;
-    assert!(status.success(), "{log}");
-    assert!(!log.contains("panicked"), "{log}");
     assert!(wrong.is_empty(), "{} of {tried}:\n{}", wrong.len(), wrong.join("\n"));
     tried
 }

@@ -203,8 +203,8 @@ pub(super) async fn clear(fleet: &IronicNodes, node: &Node) -> Result<(), Backen
     Ok(())
 }
 
-/// Notes whether the node counts as one without an override. Nothing is sent, so the last reading
-/// stays valid.
+/// Notes whether the node counts as one without an override. A reading that no change has removed
+/// stays valid, and follows the note.
 fn note_cleared(fleet: &IronicNodes, node: &Node, cleared: bool) {
     if cleared {
         fleet.cleared().insert(node.uuid.clone());
@@ -233,26 +233,24 @@ impl BootControl for NodeMachine {
                 "Ironic's API sets boot devices only, not HTTP boot addresses or boot menu entries".to_owned(),
             ));
         }
+        let mut sets_device = wanted.enabled.is_some() || wanted.target.is_some();
         let known = self.node().await?;
-        let mode = wanted.mode.as_ref().filter(|mode| Some(*mode) != mode_of(&known).as_ref());
-        let is_set = wanted.enabled.is_some() || wanted.target.is_some();
-        let ends = is_set && wanted.is_disabled();
         // A node without a choice of devices always boots from its only device, so nothing is sent.
-        let is_fixed = supported(&self.fleet, &known).await?.len() <= 1;
-        if is_set && is_fixed {
-            note_cleared(&self.fleet, &known, ends);
+        if sets_device && supported(&self.fleet, &known).await?.len() <= 1 {
+            note_cleared(&self.fleet, &known, wanted.is_disabled());
+            sets_device = false;
         }
-        if mode.is_none() && (is_fixed || !is_set) {
+        if !sets_device && wanted.mode.as_ref().is_none_or(|mode| Some(mode) == mode_of(&known).as_ref()) {
             return Ok(());
         }
         let node = self.before_change(request).await?;
-        if let Some(mode) = mode {
+        if let Some(mode) = wanted.mode.as_ref().filter(|mode| Some(*mode) != mode_of(&node).as_ref()) {
             self.set_mode(&node, mode).await?;
         }
-        if is_fixed || !is_set {
+        if !sets_device {
             return Ok(());
         }
-        if ends {
+        if wanted.is_disabled() {
             return clear(&self.fleet, &node).await;
         }
         let found = read(&self.fleet, &node).await?.device;

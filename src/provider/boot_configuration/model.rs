@@ -226,8 +226,11 @@ impl BootConfigurationModel {
         MaintenanceId::new(&namespace, &name).ok()
     }
 
-    /// Returns the record's namespace and name, of any length.
+    /// Returns the record's namespace and name, of any length. `None` while they are unknown.
     fn record_name(&self, owner: &str) -> Option<(String, String)> {
+        if matches!(self.maintenance_id, Value::Unknown) {
+            return None;
+        }
         Some(match given(&self.maintenance_id) {
             Some(hold) => {
                 let hold: MaintenanceId = hold.parse().ok()?;

@@ -27,7 +27,12 @@ pub(in crate::provider) async fn plan(
     adopt: bool,
     effect: &mut Text,
 ) -> Value<Private> {
-    let (Some(id), Some(server)) = (id, given(server)) else { return Value::Null };
+    let Some(id) = id else {
+        // The plan during apply knows the name, and adds the release if there was one.
+        *effect = Value::Unknown;
+        return Value::Null;
+    };
+    let Some(server) = given(server) else { return Value::Null };
     let ours = |before: &Maintenance| before.refuses_owner(engine.owner()).is_none();
     let Some(before) = active(engine, id).await.filter(ours) else {
         if !adopt && engine.has_replaced(id, server) {

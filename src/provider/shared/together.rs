@@ -18,8 +18,9 @@ pub(in crate::provider) fn lasting(
     lasting: Lasting,
     begun: u64,
 ) {
-    let Some(key) = key.filter(|_| spec.complete_when.is_none()) else { return };
+    // Without a name, the next plan of the same request would look like a second one.
     let own = lasting.name.clone();
+    let Some(key) = key.filter(|_| spec.complete_when.is_none() && own.id.is_some()) else { return };
     let Some(other) = engine.planned().add_lasting(key, lasting, begun) else { return };
     let server = &own.server;
     let detail = format!(
