@@ -316,6 +316,9 @@ impl ServerLock {
             if let Some(place) = gate::entering(record).filter(|_| *action == Action::EnterGate) {
                 record.gates[place].asked = true;
             }
+            if let Some(place) = gate::leaving(record).filter(|_| *action == Action::LeaveGate) {
+                record.gates[place].withdrawn = true;
+            }
             if let Some(progress) = progress_of(&mut record.phase) {
                 progress.attempts.push(attempt);
             }

@@ -239,7 +239,9 @@ fn releasing(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress, 
         )));
     }
     if !matches!(step, Step::LeaveGate | Step::UncordonNode | Step::ReturnNode)
-        && let Some(decision) = gate_chain::check(at, record).or_else(|| gate_chain::power_after(at, record))
+        && let Some(decision) = gate_chain::goes_on_leaving(at, record, progress)
+            .or_else(|| gate_chain::check(at, record))
+            .or_else(|| gate_chain::power_after(at, record))
     {
         return decision;
     }

@@ -23,7 +23,7 @@ use super::{
     situation::{Decision, DecisionInput},
     spec::Spec,
     state::{Maintenance, Phase, Progress},
-    step::{Action, Reply},
+    step::{Action, Reply, Step},
 };
 
 /// Returns a waiter's next call to its gates before it can be admitted; `None` if nothing is due.
@@ -154,6 +154,23 @@ pub(super) fn check(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Deci
         let Some(view) = at.facts.gates.get(&place) else { return Some(Decision::Look(Need::Gate(place))) };
         taken_away(&view.standing).map(|why| Decision::Change(RecordChange::GateLost(place.saturating_sub(outer), why)))
     })
+}
+
+/// Continues the withdrawal of a request that an earlier release began: the server already returns
+/// to its owner, so only the steps from [`Step::LeaveGate`] remain.
+#[must_use]
+pub(super) fn goes_on_leaving(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress) -> Option<Decision> {
+    let place = leaving(record).filter(|place| record.gates[*place].withdrawn && record.spec.parent.is_none())?;
+    let Some(view) = at.facts.gates.get(&place) else { return Some(Decision::Look(Need::Gate(place))) };
+    let current = progress.steps.iter().position(|step| *step == Step::LeaveGate)?;
+    match &view.standing {
+        ExternalState::Absent | ExternalState::Returning(_) | ExternalState::Leftovers(_) | ExternalState::Taken(_) => {
+            let next = Progress { current, since: at.now, attempts: Vec::new(), waits_for: None, ..progress.clone() };
+            Some(Decision::Change(RecordChange::Progress(next)))
+        }
+        // The system did not act on the withdrawal, or revoked the server first.
+        _ => None,
+    }
 }
 
 /// Records the power that an external system wants after the release, if it differs from the

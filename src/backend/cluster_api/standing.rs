@@ -137,7 +137,7 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> External
     }
     if let (Some(of_machine), Some(of_node)) = (machine.provider_id(), seen.node.and_then(Node::provider_id))
         && of_machine != of_node
-        // Older providers write the ID in another form on the Node.
+        // Some infrastructure providers write the ID in another form on the Node.
         && of_machine.split('/').count() == of_node.split('/').count()
     {
         return ExternalState::Refused(format!(

@@ -27,10 +27,8 @@ use super::{
     operation,
 };
 
-/// Memory key: true if the server was closed to new claims before.
-const UNCLAIMABLE: &str = "unclaimable";
-/// Our annotation with the same value, for a next maintenance that starts before we reopened the
-/// server.
+/// Our annotation: true if the server was closed to new claims before. A next maintenance that
+/// starts before we reopened the server keeps it.
 const CLOSED: &str = "terraform-provider-metal/unclaimable";
 
 #[derive(Debug)]
@@ -62,7 +60,7 @@ impl Parking<'_> {
             ExternalState::Waiting(_) => self.behind(&server).await?,
             _ => None,
         };
-        Ok(GateView { memory: memory(&server), behind, ..GateView::of(standing) })
+        Ok(GateView { behind, ..GateView::of(standing) })
     }
 
     /// Returns the same store's maintenance that parked the server, unless ours could not start
@@ -85,6 +83,10 @@ impl Parking<'_> {
         Ok(match (ours, is_parked(server), operation) {
             (true, _, Some("unpark")) => ExternalState::Returning("the Server is being unparked".to_owned()),
             (true, true, _) if annotation(server, PARKED).is_some() && state == "Parked" => ExternalState::Granted,
+            // The operator removes both annotations before the state changes.
+            (true, true, None) if annotation(server, PARKED).is_none() => {
+                ExternalState::Returning("the Server is being unparked".to_owned())
+            }
             (true, _, Some("park")) | (true, true, _) => {
                 ExternalState::Waiting(format!("the Server to be parked: it is shutting down (now {state})"))
             }
@@ -223,10 +225,8 @@ impl Parking<'_> {
         let gone: serde_json::Map<String, Value> =
             ours.filter(|key| annotation(&server, key).is_some()).map(|key| (key.to_owned(), Value::Null)).collect();
         let mut change = json!({ "metadata": { "annotations": gone } });
-        // Another author could have closed the server before us, and it then stays closed. Older
-        // versions of this provider wrote no annotation.
-        let before = annotation(&server, CLOSED).or_else(|| self.wish.memory.get(UNCLAIMABLE).map(String::as_str));
-        if before == Some("false") {
+        // Another author could have closed the server before us, and it then stays closed.
+        if annotation(&server, CLOSED) == Some("false") {
             change["spec"] = json!({ "unclaimable": false });
         }
         self.fleet.patch(&kind, &server, change).await
@@ -235,11 +235,6 @@ impl Parking<'_> {
 
 fn is_unclaimable(server: &DynamicObject) -> bool {
     server.data.pointer("/spec/unclaimable").and_then(Value::as_bool).unwrap_or(false)
-}
-
-/// Returns the state to restore when unparking.
-fn memory(server: &DynamicObject) -> BTreeMap<String, String> {
-    BTreeMap::from([(UNCLAIMABLE.to_owned(), is_unclaimable(server).to_string())])
 }
 
 /// Describes a parking's author, for display.

@@ -15,7 +15,7 @@ fn a_request_is_withdrawn_once_the_node_of_a_server_that_runs_is_ready_again() {
         machine::PowerState,
         model::lock::{EnqueueRequest, Leases, ServerLock},
         state::PriorState,
-        step::{Attempt, Step},
+        step::Attempt,
     };
     let at = |seconds: u64| after("2026-11-21T10:00:00Z".parse().unwrap(), Duration::from_secs(seconds));
     let mut lock = ServerLock::new(LockKey("k".into()));
@@ -169,7 +169,6 @@ fn the_power_that_an_external_system_wants_by_now_is_noted_by_a_release_and_rest
         model::lock::{EnqueueRequest, Leases, ServerLock},
         situation::{Goal, Objective},
         state::{Ending, PriorState},
-        step::Step,
     };
     let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
     let mut lock = ServerLock::new(LockKey("k".into()));
@@ -209,4 +208,72 @@ fn the_power_that_an_external_system_wants_by_now_is_noted_by_a_release_and_rest
     assert_eq!(lock.active[0].phase.progress().and_then(Progress::step), Some(Step::StopForRestore));
     // The owner changed the power again.
     assert_eq!(noted(&lock, PowerTarget::On), Some(Decision::Change(RecordChange::PowerAfter(0, None))));
+}
+
+#[test]
+fn a_second_release_continues_the_withdrawal_that_the_first_one_sent() {
+    use crate::{
+        change::LockChange,
+        decide::decide,
+        ids::{LockKey, Runner, Token},
+        machine::PowerState,
+        model::lock::{EnqueueRequest, Leases, ServerLock},
+        situation::{Goal, Objective},
+        state::{Ending, PriorState},
+    };
+    let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
+    let runner = Runner::new("r", "ada", "desk", 1);
+    let leases = Leases([(runner.id.clone(), after(now, Duration::from_secs(60)))].into());
+    let limits = Limits::default();
+    let moment = Moment { leases: &leases, now, limits: &limits, aging: Duration::from_secs(1) };
+    let mut lock = ServerLock::new(LockKey("k".into()));
+    let uid = lock.enqueue(EnqueueRequest::sample("a"), &leases, now).unwrap().uid().clone();
+    let fence = lock.attach(&uid, runner, Token(uuid::Uuid::nil()), &leases, now).unwrap();
+    lock.admit(&uid, fence, Phase::InMaintenance { since: now }, now).unwrap();
+    let system = ExternalSystem::own("Parking", QueueAuthority::Ours, true);
+    let record = &mut lock.active[0];
+    record.gates = vec![GateRecord { asked: true, entered: true, ..GateRecord::new(system) }];
+    record.prior = Some(PriorState { power: PowerState::On, boot: None, media: Vec::new(), recorded_at: now });
+    let steps = vec![Step::StopForRestore, Step::RestorePower, Step::Verify, Step::LeaveGate];
+    let progress = Progress { current: 3, ..Progress::new(steps.clone(), now) };
+    record.phase = Phase::Releasing { ending: Ending::Completed, progress, stuck: None };
+    for change in [
+        RecordChange::Intend { action: Action::LeaveGate, last_reset: None },
+        // The time limit of the first release ends here.
+        RecordChange::Stuck("timeout".into()),
+        RecordChange::BeginRelease(Ending::Completed),
+    ] {
+        lock.apply(&LockChange::Driven { uid: &uid, fence, change: &change }, &moment).unwrap();
+    }
+    assert_eq!(lock.active[0].phase.progress().and_then(Progress::step), Some(Step::StopForRestore));
+    let decided = |standing: ExternalState| {
+        decide(&DecisionInput {
+            lock: &lock,
+            leases: &leases,
+            now,
+            queue: &queue::Queue::default(),
+            uid: &uid,
+            fence,
+            intent: &Objective { goal: Goal::Release(Ending::Completed), stop: false, timed_out: false, waited: None },
+            facts: &Facts { gates: [(0, GateView::of(standing))].into(), ..Facts::default() },
+            limits: &limits,
+            aging: Duration::from_secs(1),
+        })
+    };
+    let said = || "it".to_owned();
+    for standing in [
+        ExternalState::Returning(said()),
+        ExternalState::Leftovers(said()),
+        ExternalState::Absent,
+        ExternalState::Taken(said()),
+    ] {
+        let decision = decided(standing.clone());
+        let Decision::Change(RecordChange::Progress(next)) = &decision else { panic!("{standing:?}: {decision:?}") };
+        assert_eq!(next.step(), Some(Step::LeaveGate), "{standing:?}");
+    }
+    // Our withdrawal did not cause this.
+    let revoked = decided(ExternalState::Lost(said()));
+    assert!(matches!(revoked, Decision::Change(RecordChange::GateLost(0, _))), "{revoked:?}");
+    let granted = decided(ExternalState::Granted);
+    assert!(!matches!(granted, Decision::Change(RecordChange::GateLost(..))), "{granted:?}");
 }

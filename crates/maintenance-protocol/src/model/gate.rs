@@ -38,7 +38,6 @@ pub struct ExternalSystem {
     pub boots: bool,
     /// True if the system stores owners and requests their approval. Otherwise claims and approvals
     /// come from the coordination store.
-    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub owners: bool,
     /// Name of a gate that precedes the server's own system (`cluster_api`); `None` for that system
     /// itself.
@@ -51,11 +50,6 @@ pub struct ExternalSystem {
     /// not needed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restores_power: bool,
-}
-
-/// Older records lack the field; every system of that time stored owners.
-fn yes() -> bool {
-    true
 }
 
 /// Power of a server after its return to the external system.
@@ -78,7 +72,7 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// Returns true for the default, which also applies to older records.
+    /// Returns true for the default, which is not stored.
     #[must_use]
     pub fn is_end(&self) -> bool {
         *self == Self::EndsHold
@@ -126,6 +120,9 @@ pub struct GateRecord {
     pub lost: Option<String>,
     /// Prior state that the backend recorded before the server entered, and needs when it leaves.
     pub memory: BTreeMap<String, String>,
+    /// True if a withdrawal of the request can have been sent. It is recorded before the call.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub withdrawn: bool,
     /// True after the server was observed to have left the system.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub left: bool,
@@ -146,6 +143,7 @@ impl GateRecord {
             said: None,
             lost: None,
             memory: BTreeMap::new(),
+            withdrawn: false,
             left: false,
             power_after: None,
         }
