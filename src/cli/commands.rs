@@ -24,7 +24,7 @@ use crate::{
 
 use super::{
     Cli, Command, GlobalArgs, StoreCommand, approvals, audit, check, drive, restrictions, servers, shape, show, stores,
-    table, tidy, watch,
+    table, tidy, watch, why,
 };
 
 /// A command's error.
@@ -144,7 +144,7 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
     if let Command::Show { id } = &cli.command {
         parse(id)?;
     }
-    if only_reads_store(&cli)
+    if cli.only_reads_store()
         && let Some(store) = settings::missing_store(cli.common.coordination_url.as_deref(), environment)?
     {
         let missing = CommandError::NoStore(store.address);
@@ -230,13 +230,6 @@ async fn check_servers(
     checked
 }
 
-/// Returns true if a command only reads the coordination store: then it does not create a store.
-fn only_reads_store(cli: &Cli) -> bool {
-    let claims_elsewhere =
-        matches!(cli.command, Command::Claims { .. }) && !approvals::in_store(cli.common.backend.plugin);
-    cli.command.only_answers() && !claims_elsewhere
-}
-
 /// Builds an engine. Commands that only read the store do not need a server in the configuration.
 async fn engine(
     common: &GlobalArgs,
@@ -298,6 +291,7 @@ async fn dispatch(
         }
         Command::Withdraw { id } => approvals::owner(engine).withdraw(&parse(&id)?, json).await,
         Command::Show { id } => show::run(engine, &parse(&id)?, &cli.common).await,
+        Command::Why { server } => why::run(engine, &server, &cli.common).await,
         Command::Complete { id, as_owner, reason, timeout } => {
             let id = parse(&id)?;
             let record = restrictions::restorable(engine, &id).await?;

@@ -17,6 +17,7 @@ mod stores;
 mod table;
 mod tidy;
 mod watch;
+mod why;
 
 use std::{
     ffi::OsString,
@@ -53,6 +54,7 @@ On the command line, it checks servers, shows and ends maintenances, and approve
 
   terraform-provider-metal check
   terraform-provider-metal queue
+  terraform-provider-metal why SERVER
   terraform-provider-metal watch
   terraform-provider-metal history
   terraform-provider-metal show NAMESPACE/NAME
@@ -117,6 +119,11 @@ enum Command {
         /// Only this server
         #[arg(long)]
         server: Option<String>,
+    },
+    /// Who holds a server, what blocks each waiter, and the next command, in at most ten lines
+    Why {
+        /// The server's name
+        server: String,
     },
     /// One maintenance: its state, steps, the server's prior state, and its history
     Show {

@@ -6,7 +6,7 @@ use url::Url;
 
 use crate::shown::shell_word;
 
-use super::{Command, Exit, GlobalArgs, ServerCommand, StoreCommand};
+use super::{Cli, Command, Exit, GlobalArgs, ServerCommand, StoreCommand, approvals};
 
 /// Writes an answer and returns the command's status. Only a pure query fails without its output; a
 /// reader that closed its end (`| head -1`) has read enough.
@@ -33,6 +33,7 @@ impl Command {
             Self::Check { .. }
             | Self::Queue { .. }
             | Self::Show { .. }
+            | Self::Why { .. }
             | Self::History { .. }
             | Self::Watch { .. }
             | Self::Completion { .. }
@@ -51,6 +52,15 @@ impl Command {
                 command: StoreCommand::Import { .. } | StoreCommand::Restored { .. } | StoreCommand::Inspected { .. },
             } => false,
         }
+    }
+}
+
+impl Cli {
+    /// Returns true if a command only reads the coordination store: then it does not create a store.
+    pub(super) fn only_reads_store(&self) -> bool {
+        let claims_elsewhere =
+            matches!(self.command, Command::Claims { .. }) && !approvals::in_store(self.common.backend.plugin);
+        self.command.only_answers() && !claims_elsewhere
     }
 }
 

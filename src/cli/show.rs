@@ -80,7 +80,7 @@ pub(super) async fn run(engine: &Engine, id: &MaintenanceId, common: &GlobalArgs
 }
 
 /// Returns the command that restores and releases the server if nothing continues its maintenance.
-fn next(record: &Maintenance, common: &GlobalArgs) -> String {
+pub(super) fn next(record: &Maintenance, common: &GlobalArgs) -> String {
     let plugin = plugin_at(record.location.as_ref()).filter(|_| common.backend.repeated().is_empty());
     let backend = plugin.map(BackendPlugin::name).filter(|name| *name != common.backend.plugin.name());
     let backend = backend.map(|name| format!(" --backend {name}")).unwrap_or_default();

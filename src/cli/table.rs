@@ -191,7 +191,7 @@ fn span(seconds: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use crate::maintenance::{
@@ -202,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    fn now() -> Timestamp {
+    pub(in crate::cli) fn now() -> Timestamp {
         "2026-11-21T10:00:00Z".parse().unwrap()
     }
 
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    fn row(phase: &Phase, process: ProcessState) -> QueueRow {
+    pub(in crate::cli) fn row(phase: &Phase, process: ProcessState) -> QueueRow {
         let waits = *phase == Phase::Pending;
         QueueRow {
             server: "node1".to_owned(),

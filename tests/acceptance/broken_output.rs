@@ -79,6 +79,7 @@ fn case(path: &str) -> (&'static str, Needs, i32) {
     match path {
         "check" => ("check node1", Needs::Nothing, 0),
         "queue" => ("queue", Needs::Nothing, 0),
+        "why" => ("why node1", Needs::Nothing, 0),
         "show" => ("show tests/held0", Needs::Nothing, 0),
         "history" => ("history", Needs::Nothing, 0),
         "watch" => ("watch", Needs::Nothing, 0),
@@ -106,7 +107,7 @@ fn case(path: &str) -> (&'static str, Needs, i32) {
 
 /// Returns true for commands whose only purpose is output. They fail on a full disk.
 fn only_answers(path: &str) -> bool {
-    let answers = ["check", "queue", "show", "history", "watch", "claims", "completion", "server history"];
+    let answers = ["check", "queue", "why", "show", "history", "watch", "claims", "completion", "server history"];
     answers.contains(&path) || path.starts_with("audit ") || ["store roles", "store check"].contains(&path)
 }
 

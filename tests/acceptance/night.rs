@@ -46,6 +46,9 @@ async fn a_killed_process_is_seen_within_a_second_and_a_working_one_is_not_mista
     assert!(killed_at.elapsed() < Duration::from_secs(5), "the command itself took {:?}", killed_at.elapsed());
     assert_eq!((&killed["process"], &killed["attended"]), (&"Killed".into(), &false.into()), "{killed}");
     workspace.metal(&["queue"]).await.succeeded().says("NO PROCESS: killed; apply again to continue");
+    let why = workspace.metal(&["why", "node1"]).await.succeeded();
+    why.says("node1 is held by tests/m of default").says("Process: NO PROCESS: killed");
+    why.says("Next: terraform-provider-metal complete tests/m --owner default");
     let shown = next(&workspace, "tests/m").await;
     shown.says("process NO PROCESS: killed").says("next terraform-provider-metal complete tests/m --owner default");
     fleet.simulator.remove_fault(fault).unwrap();

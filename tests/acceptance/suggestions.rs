@@ -85,6 +85,7 @@ const CASES: &[(&str, &str, Proof)] = &[
     ("watch", "watch", Proof::Parser),
     ("history", "history", Proof::Anywhere),
     ("show NAMESPACE/NAME", "show tests/m", Proof::Anywhere),
+    ("why SERVER", "why node1", Proof::Parser),
     ("claims", "claims", Proof::Anywhere),
     ("approve NAMESPACE/NAME --owner OWNER", "approve tests/m --owner team-db", Proof::Message),
     ("withdraw NAMESPACE/NAME --owner OWNER", "withdraw tests/m --owner team-db", Proof::Parser),
@@ -130,6 +131,10 @@ const CASES: &[(&str, &str, Proof)] = &[
     ("tidy{way}", "tidy --backend metal_operator", Proof::Parser),
     ("tidy --nodes", "tidy --nodes", Proof::Parser),
     ("show {}", "show tests/m", Proof::Anywhere),
+    ("claims --json", "claims --json", Proof::Anywhere),
+    // `why`.
+    ("queue --server {server}{flags}", "queue --server node1", Proof::Parser),
+    ("release --allow {} --owner {owner}{flags}", "release --allow tests/m --owner ops", Proof::Parser),
 ];
 
 #[test]
@@ -155,7 +160,7 @@ fn every_suggestion_has_a_case_that_the_command_line_accepts() {
 
 /// Converts a suggestion to a pattern with wildcards for its placeholders.
 fn pattern(suggestion: &str) -> Regex {
-    let placeholder = Regex::new(r"\\\{[a-z]*\\\}|\bNAMESPACE/NAME\b|\bOWNER\b|\bN\b|\bTEXT\b").unwrap();
+    let placeholder = Regex::new(r"\\\{[a-z]*\\\}|\bNAMESPACE/NAME\b|\bOWNER\b|\bSERVER\b|\bN\b|\bTEXT\b").unwrap();
     let escaped = regex::escape(suggestion);
     Regex::new(&format!("^{}$", placeholder.replace_all(&escaped, ".*"))).unwrap()
 }

@@ -49,7 +49,7 @@ for_one_host! {
         let generation = workspace.generation("ops/bios").await;
         let release = ["--backend", "metal3", "release", "ops/bios", "--generation", &generation, "--reason", "needed"];
         let said = workspace.metal(&release).await.succeeded().words();
-        assert!(said.contains("(Off)") && !said.contains("(On)"), "{said}");
+        assert!(said.contains("its power, which stays Off") && !said.contains("prior state (On)"), "{said}");
         assert!(!our_resets(&world).contains(&"On".to_owned()), "{:?}", our_resets(&world));
         assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
         assert_eq!(world.traces("node1").await, Vec::<String>::new());

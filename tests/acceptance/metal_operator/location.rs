@@ -173,7 +173,7 @@ for_one_host! {
         world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("the operator switches it on again");
         let said = metal(&mut workspace, &world, None, &["complete", "ops/bios"]).await.failed();
         said.is_silent_about("is in its prior state").says("ops/bios has ended, but node1 was not restored");
-        said.says("is gone").says("Power is On now, and was On before").says("its external system shows Reserved");
+        said.says("the external request does not exist any more").says("Power is On now, and was On before").says("its external system shows Reserved");
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 
         // The same for a destroy.

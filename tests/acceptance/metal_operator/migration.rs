@@ -116,7 +116,7 @@ for_one_host! {
         let apply = workspace.start_apply();
         eventually("the new hold waits behind the old one", SOON, async || {
             let queue = workspace.metal(&["queue"]).await.succeeded();
-            queue.stdout.contains("waiting for default/bios to release the server").then_some(())
+            queue.stdout.contains("default/bios to release the server").then_some(())
         })
         .await;
         // Step 3: delete the old object, so that the operator transfers the server.

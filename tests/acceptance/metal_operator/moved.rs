@@ -69,7 +69,7 @@ async fn a_manifest_that_holds_a_server_becomes_ours() {
     let apply = workspace.start_apply();
     eventually("the new hold waits behind the old one", SOON, async || {
         let queue = workspace.metal(&["queue"]).await.succeeded();
-        queue.stdout.contains("waiting for default/bios to release the server").then_some(())
+        queue.stdout.contains("default/bios to release the server").then_some(())
     })
     .await;
     // As the warning suggests.

@@ -41,7 +41,7 @@ impl Site for Hosts {
             // The operator reads the new image after the release.
             Action::Undeploy | Action::Rebuild => Expected { destroy: changed, release: changed, ..RESTORED },
             // The owner wants the host off after the maintenance.
-            Action::Power => Expected { release: "(Off)", after: After::Off, ..RESTORED },
+            Action::Power => Expected { release: "its power, which stays Off", after: After::Off, ..RESTORED },
             Action::Unflag => revoked(Fate::LockedAgain, "our annotations were removed", After::On),
             Action::Claim => {
                 revoked(Fate::Refused("which another author detached"), "our annotations were removed", After::Off)

@@ -7,7 +7,7 @@ use bmc_simulator::PowerState;
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
 
-use super::{Action, After, Cell, Expected, Fate, RESTORED, Site, matrix, releases, revoked};
+use super::{Action, After, Cell, Expected, Fate, RESTORED, Site, matrix, revoked};
 use crate::{
     metal_operator::{
         cluster,
@@ -224,8 +224,9 @@ impl Site for Parking {
     }
 }
 
-for_one_host! {
-    async fn every_forced_release_of_a_parked_server_ends_or_is_blocked(host) {
-        releases::<Parking>(host).await;
-    }
+/// The same matrix for a parked server.
+mod parked {
+    use super::{Parking, matrix};
+
+    matrix!(Parking);
 }

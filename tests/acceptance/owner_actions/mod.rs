@@ -394,7 +394,7 @@ async fn releases<S: Site>(host: Host) {
 /// With `on_end = "keep"`, apply ends a revoked maintenance and requests nothing.
 async fn keeps<S: Site>(host: Host) {
     let play = Play::<S>::start(host, "on_end = \"keep\"").await;
-    play.plans(&["update"], "locks nothing").await;
+    play.plans(&["update"], "does not lock a server").await;
     play.workspace.apply().await.succeeded();
     play.are(|fate| Some(if *fate == Fate::Held { "InMaintenance" } else { "Completed" })).await;
     play.workspace.plan().await.is_empty();
