@@ -21,7 +21,7 @@ pub async fn planning<T>(reading: impl Future<Output = T> + Send) -> T {
 /// The time limit of one server's reads in one plan, as a multiple of the read limit.
 const LIMITS: u32 = 2;
 
-/// The time that one server's reads took in this process's plan. Concurrent reads count once.
+/// The time that a BMC's reads took in this process's plan. Concurrent reads count once.
 #[derive(Debug, Default)]
 pub(super) struct PlanShare(Mutex<Spent>);
 
@@ -40,11 +40,12 @@ pub(super) struct CountedRead<'a> {
 }
 
 impl PlanShare {
-    /// Returns the remaining time for a read with this limit, which counts from now on. Returns
-    /// `None` outside a plan.
+    /// Returns the remaining time for a read with this limit, which counts from now on. The BMC's
+    /// servers add up their shares. Returns `None` outside a plan.
     pub(super) fn begin<'a>(
         &'a self,
         limit: Duration,
+        servers: usize,
         clock: &'a dyn crate::clock::Clock,
     ) -> Option<(Duration, CountedRead<'a>)> {
         PLANNING.try_with(|()| ()).ok()?;
@@ -55,7 +56,9 @@ impl PlanShare {
         }
         spent.current.0 += 1;
         let used = spent.before + now.saturating_sub(spent.current.1);
-        Some(((limit * LIMITS).saturating_sub(used), CountedRead { share: self, clock }))
+        let servers = u32::try_from(servers.max(1)).unwrap_or(u32::MAX);
+        let share = limit.saturating_mul(LIMITS.saturating_mul(servers));
+        Some((share.saturating_sub(used), CountedRead { share: self, clock }))
     }
 }
 
@@ -79,14 +82,16 @@ mod tests {
     #[tokio::test]
     async fn reads_of_a_plan_share_one_limit_and_others_do_not() {
         let (share, clock, limit) = (PlanShare::default(), SystemClock::default(), Duration::from_millis(100));
-        assert!(share.begin(limit, &clock).is_none(), "not in a plan");
+        assert!(share.begin(limit, 1, &clock).is_none(), "not in a plan");
         planning(async {
-            let (left, one) = share.begin(limit, &clock).unwrap();
+            let (left, one) = share.begin(limit, 1, &clock).unwrap();
             assert!(left > limit && left <= limit * 2, "{left:?}");
-            let (_, two) = share.begin(limit, &clock).unwrap();
+            let (_, two) = share.begin(limit, 1, &clock).unwrap();
             crate::clock::within(limit * 2, std::future::pending::<()>()).await;
             drop((one, two));
-            assert_eq!(share.begin(limit, &clock).unwrap().0, Duration::ZERO);
+            assert_eq!(share.begin(limit, 1, &clock).unwrap().0, Duration::ZERO);
+            let (left, _) = share.begin(limit, 3, &clock).unwrap();
+            assert!(left > limit, "a chassis of slow systems: {left:?}");
         })
         .await;
     }

@@ -291,7 +291,9 @@ impl Bmc {
             Ok(request)
         };
         let begun = self.clock.monotonic();
-        let counted = if *method == Method::GET { self.share.begin(self.limits.read, &*self.clock) } else { None };
+        let servers = self.systems.load(Ordering::Relaxed);
+        let counted =
+            if *method == Method::GET { self.share.begin(self.limits.read, servers, &*self.clock) } else { None };
         let limit = counted.as_ref().map_or(Duration::MAX, |(left, _)| *left).min(self.limit(method));
         if limit.is_zero() {
             return Err(self.unanswered(method, path, "its reads took their whole share of this plan".to_owned()));

@@ -223,7 +223,7 @@ fn a_second_release_continues_the_withdrawal_that_the_first_one_sent() {
     };
     let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
     let runner = Runner::new("r", "ada", "desk", 1);
-    let leases = Leases([(runner.id.clone(), after(now, Duration::from_secs(60)))].into());
+    let leases = Leases([(runner.id.clone(), after(now, Duration::from_mins(1)))].into());
     let limits = Limits::default();
     let moment = Moment { leases: &leases, now, limits: &limits, aging: Duration::from_secs(1) };
     let mut lock = ServerLock::new(LockKey("k".into()));
