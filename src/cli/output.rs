@@ -56,7 +56,8 @@ impl Command {
 }
 
 impl Cli {
-    /// Returns true if a command only reads the coordination store: then it does not create a store.
+    /// Returns true if a command only reads the coordination store: then it does not create a
+    /// store.
     pub(super) fn only_reads_store(&self) -> bool {
         let claims_elsewhere =
             matches!(self.command, Command::Claims { .. }) && !approvals::in_store(self.common.backend.plugin);

@@ -76,8 +76,8 @@ mod tests {
         let told: Vec<String> = check(&blocks).iter().map(|it| format!("{}: {it}", it.attribute().join("."))).collect();
         let begins = [
             "cluster_api.machines.two: \"machine\" is not the namespace/name of a Machine",
-            "kubernetes_node.nodes.four: The name of a Node may not be empty",
-            "node_leases.nodes.five: The name of a Node may not be empty",
+            "kubernetes_node.nodes.four: A Node's name must not be empty",
+            "node_leases.nodes.five: A Node's name must not be empty",
             "cluster_api.machines.three: The server \"three\" is in cluster_api and in kubernetes_node",
         ];
         assert_eq!(told.len(), begins.len(), "{told:?}");

@@ -17,6 +17,7 @@ pub const QUOTED: &[(&str, &[&str])] = &[
     ("cli/cluster_approvals.rs", &["owner"]),
     ("cli/commands.rs", &["asked", "existing", "owner", "reason", "server", "text"]),
     ("cli/table.rs", &["reason"]),
+    ("cli/why.rs", &["reason"]),
     ("provider/approval/lifecycle.rs", &["reason"]),
     ("provider/approval/model.rs", &["text"]),
     ("provider/approval/of_store.rs", &["owner"]),

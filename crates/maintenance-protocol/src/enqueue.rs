@@ -37,8 +37,10 @@ impl ServerLock {
             if let Some(refusal) = self.get(parent).and_then(|hold| hold.refuses_under(&request.owner)) {
                 return Err(refusal);
             }
+            // A record that frees the server after its change is no lock to work under.
+            let keeps = self.get(parent).is_none_or(Maintenance::keeps_server);
             let held = self.slot.as_ref().is_some_and(|slot| slot.uid == *parent);
-            if !held {
+            if !held || !keeps {
                 return Err(Refusal::ParentNotHolding);
             }
             self.get(parent).map_or(Ok(()), |hold| reaches(hold, request.location.as_ref()))?;
@@ -189,6 +191,20 @@ mod tests {
             assert!(matches!(asked, Ok(Enqueued::New(_))), "{orders:?}: {asked:?}");
             let adopted = lock.enqueue(request(orders), &leases, now);
             assert!(matches!(adopted, Ok(Enqueued::Adopted(_))), "{orders:?}: {adopted:?}");
+        }
+    }
+
+    #[test]
+    fn work_needs_a_parent_that_keeps_the_server() {
+        let (leases, now) = (Leases::default(), Timestamp::UNIX_EPOCH);
+        for kind in [MaintenanceKind::Maintenance, MaintenanceKind::BootConfiguration, MaintenanceKind::Operation] {
+            let mut lock = ServerLock::new(LockKey("k".into()));
+            let parent = EnqueueRequest { spec: Spec::new(kind, "node"), ..EnqueueRequest::sample("a") };
+            let uid = lock.enqueue(parent, &leases, now).unwrap().uid().clone();
+            lock.admit_record(&uid, Phase::InMaintenance { since: now }, now).unwrap();
+            let spec = Spec { parent: Some(uid), ..Spec::new(MaintenanceKind::Operation, "node") };
+            let asked = lock.enqueue(EnqueueRequest { spec, ..EnqueueRequest::sample("b") }, &leases, now);
+            assert_eq!(asked.is_ok(), kind == MaintenanceKind::Maintenance, "{kind:?}: {asked:?}");
         }
     }
 

@@ -156,8 +156,8 @@ pub(super) fn check(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Deci
     })
 }
 
-/// Continues the withdrawal of a request that an earlier release began: the server already returns
-/// to its owner, so only the steps from [`Step::LeaveGate`] remain.
+/// Continues a withdrawal that a stopped release began: the server already returns to its owner, so
+/// only the steps from [`Step::LeaveGate`] remain.
 #[must_use]
 pub(super) fn goes_on_leaving(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress) -> Option<Decision> {
     let place = leaving(record).filter(|place| record.gates[*place].withdrawn && record.spec.parent.is_none())?;

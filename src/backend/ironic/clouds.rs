@@ -203,7 +203,7 @@ clouds:
         assert_eq!(password.expose_secret(), "hunter2");
         let KeystoneScope::Project(project) = scope else { panic!() };
         assert_eq!(project.name.as_deref(), Some("ops"));
-        assert!(read("prod", CLOUDS, None).unwrap_err().contains("no password"));
+        assert!(read("prod", CLOUDS, None).unwrap_err().contains("does not set password"));
     }
 
     #[test]

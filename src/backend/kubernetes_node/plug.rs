@@ -220,7 +220,7 @@ mod tests {
             let problems = plugin.check(&block);
             let at: Vec<_> = problems.iter().map(|problem| problem.at.join(".")).collect();
             assert_eq!(at, ["nodes.d", "nodes.c"], "{problems:?}");
-            assert!(problems[1].problem.contains("n1 is that of a"), "{problems:?}");
+            assert!(problems[1].problem.contains("n1 already belongs to a"), "{problems:?}");
         }
     }
 
