@@ -260,10 +260,8 @@ async fn dispatch(
             let mut lines = engine.queue().await?;
             lines.retain(|line| server.as_ref().is_none_or(|server| line.server == *server));
             let (now, store) = (engine.now(), engine.store().address());
-            if let Some(server) = server.filter(|_| lines.is_empty())
-                && !engine.is_known(&server).await?
-            {
-                return Err(CommandError::UnknownServer { store, server, owner: engine.owner().to_owned() });
+            if let Some(server) = server.filter(|_| lines.is_empty()) {
+                servers::refuse_unknown(engine, &server).await?;
             }
             Ok(if json {
                 pretty(&json!({ "store": store, "queue": lines.iter().map(shape::line).collect::<Vec<_>>() }))

@@ -1,4 +1,4 @@
-//! `server rebind` and `server history`.
+//! `server rebind`, `server history`, and the check of a server's name.
 
 use serde_json::json;
 
@@ -45,6 +45,15 @@ pub(super) async fn run(engine: &Engine, command: ServerCommand, json: bool) -> 
             Ok(lines.iter().map(history).collect())
         }
     }
+}
+
+/// Rejects a server that never had a record in the store.
+pub(super) async fn refuse_unknown(engine: &Engine, server: &str) -> Result<(), CommandError> {
+    if engine.is_known(server).await? {
+        return Ok(());
+    }
+    let (store, owner) = (engine.store().address(), engine.owner().to_owned());
+    Err(CommandError::UnknownServer { store, server: server.to_owned(), owner })
 }
 
 fn shown(rebound: &Rebound, json: bool) -> String {

@@ -16,7 +16,7 @@ use crate::{
 use super::{
     GlobalArgs, NAME,
     commands::{CommandError, pretty},
-    shape, show,
+    servers, shape, show,
     table::{needs_action, process},
 };
 
@@ -28,11 +28,10 @@ pub(super) async fn run(engine: &Engine, server: &str, common: &GlobalArgs) -> R
     // The same machine can have several names.
     let keys: Vec<LockKey> = rows.iter().filter(|row| row.server == server).map(|row| row.lock_key.clone()).collect();
     rows.retain(|row| keys.contains(&row.lock_key));
-    let store = engine.store().address();
-    if rows.is_empty() && !engine.is_known(server).await? {
-        let (server, owner) = (server.to_owned(), engine.owner().to_owned());
-        return Err(CommandError::UnknownServer { store, server, owner });
+    if rows.is_empty() {
+        servers::refuse_unknown(engine, server).await?;
     }
+    let store = engine.store().address();
     let flags = common.repeated();
     let next = next(engine, &rows, common, &flags).await?;
     if common.json {

@@ -34,16 +34,16 @@ impl ServerLock {
             return Err(Refusal::OwnPredecessor { holder: holder.id.clone(), id: request.id });
         }
         if let Some(parent) = &request.spec.parent {
-            if let Some(refusal) = self.get(parent).and_then(|hold| hold.refuses_under(&request.owner)) {
+            let found = self.get(parent);
+            if let Some(refusal) = found.and_then(|hold| hold.refuses_under(&request.owner)) {
                 return Err(refusal);
             }
-            // A record that frees the server after its change is no lock to work under.
-            let keeps = self.get(parent).is_none_or(Maintenance::keeps_server);
             let held = self.slot.as_ref().is_some_and(|slot| slot.uid == *parent);
-            if !held || !keeps {
+            // A record that frees the server after its change is no lock to work under.
+            if !held || !found.is_none_or(Maintenance::keeps_server) {
                 return Err(Refusal::ParentNotHolding);
             }
-            self.get(parent).map_or(Ok(()), |hold| reaches(hold, request.location.as_ref()))?;
+            found.map_or(Ok(()), |hold| reaches(hold, request.location.as_ref()))?;
         } else if request.spec.kind != MaintenanceKind::Maintenance {
             let ours = self
                 .holder()

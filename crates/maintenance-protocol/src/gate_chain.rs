@@ -165,7 +165,8 @@ pub(super) fn goes_on_leaving(at: &DecisionInput<'_>, record: &Maintenance, prog
     let current = progress.steps.iter().position(|step| *step == Step::LeaveGate)?;
     match &view.standing {
         ExternalState::Absent | ExternalState::Returning(_) | ExternalState::Leftovers(_) | ExternalState::Taken(_) => {
-            let next = Progress { current, since: at.now, attempts: Vec::new(), waits_for: None, ..progress.clone() };
+            let mut next = Progress { current, ..progress.clone() };
+            next.begin_afresh(at.now);
             Some(Decision::Change(RecordChange::Progress(next)))
         }
         // The system did not act on the withdrawal, or revoked the server first.

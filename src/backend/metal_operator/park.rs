@@ -31,6 +31,8 @@ use super::{
 /// starts before we reopened the server keeps it.
 const CLOSED: &str = "terraform-provider-metal/unclaimable";
 
+const UNPARKING: &str = "the Server is being unparked";
+
 #[derive(Debug)]
 pub(super) struct Parking<'a> {
     pub(super) fleet: &'a ClusterObjects,
@@ -81,12 +83,12 @@ impl Parking<'_> {
         let (state, operation) = (text(server, "/status/state").unwrap_or("unknown"), annotation(server, OPERATION));
         let ours = self.is_ours(server);
         Ok(match (ours, is_parked(server), operation) {
-            (true, _, Some("unpark")) => ExternalState::Returning("the Server is being unparked".to_owned()),
-            (true, true, _) if annotation(server, PARKED).is_some() && state == "Parked" => ExternalState::Granted,
-            // The operator removes both annotations before the state changes.
+            (true, _, Some("unpark")) => ExternalState::Returning(UNPARKING.to_owned()),
+            // The operator removes both annotations before it changes the state.
             (true, true, None) if annotation(server, PARKED).is_none() => {
-                ExternalState::Returning("the Server is being unparked".to_owned())
+                ExternalState::Returning(UNPARKING.to_owned())
             }
+            (true, true, _) if annotation(server, PARKED).is_some() && state == "Parked" => ExternalState::Granted,
             (true, _, Some("park")) | (true, true, _) => {
                 ExternalState::Waiting(format!("the Server to be parked: it is shutting down (now {state})"))
             }

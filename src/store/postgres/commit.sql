@@ -213,16 +213,13 @@ BEGIN
 END
 $$;
 
--- Binds identifiers to locks in the given order, and stops at the first one that is bound to another lock. Returns the
+-- Binds identifiers to a lock in the given order, and stops at the first one that is bound to another lock. Returns the
 -- bindings. Only a role that controls a binding can change it.
-CREATE FUNCTION metal.bind(servers text[], keys text[], rebind boolean) RETURNS TABLE (server text, lock_key text)
+CREATE FUNCTION metal.bind(servers text[], wanted text, rebind boolean) RETURNS TABLE (server text, lock_key text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
-DECLARE
-    wanted text;
 BEGIN
     FOR n IN 1 .. cardinality(servers) LOOP
-        wanted := keys[n];
         -- Usually the binding exists already.
         IF NOT EXISTS (SELECT FROM metal.bindings AS b WHERE b.server = servers[n] AND b.lock_key = wanted) THEN
             INSERT INTO metal.bindings AS b (server, lock_key, role_name) VALUES (servers[n], wanted, session_user)

@@ -378,14 +378,14 @@ impl PostgresStore {
     /// Binds names in one statement, which stops at the first name with another lock.
     async fn bind_in_order(&self, servers: &[String], key: &LockKey, rebind: bool) -> Result<(), StoreError> {
         let names: Vec<String> = servers.iter().map(|server| escaped(server).into_owned()).collect();
-        let keys = vec![escaped(&key.0).into_owned(); names.len()];
+        let wanted = escaped(&key.0);
         let bound: Vec<(String, String)> = self
             .link
             .patience
             .repeat(|| async {
                 let mut session = self.link.session().await?;
                 let query = sqlx::query_as("SELECT server, lock_key FROM metal.bind($1, $2, $3)");
-                let query = query.bind(&names).bind(&keys).bind(rebind).persistent(!self.link.pooled);
+                let query = query.bind(&names).bind(wanted.as_ref()).bind(rebind).persistent(!self.link.pooled);
                 let bound = query.fetch_all(&mut *session).await.map_err(|error| self.link.faults.sqlx(&error))?;
                 session.end().await?;
                 Ok(bound)

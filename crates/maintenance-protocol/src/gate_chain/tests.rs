@@ -4,19 +4,20 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
+    change::LockChange,
+    decide::decide,
     gate::{AwaitedNode, ExternalSystem, GateRecord, QueueAuthority},
-    spec::{BootMethod, BootSpec, MaintenanceKind, Spec},
+    ids::{LockKey, Runner, Token},
+    machine::PowerState,
+    model::lock::{EnqueueRequest, Leases, ServerLock},
+    situation::{Goal, Objective},
+    spec::{BootMethod, BootSpec, MaintenanceKind, Spec, WaitFor},
+    state::{Ending, PriorState},
+    step::{Attempt, Step},
 };
 
 #[test]
 fn a_request_is_withdrawn_once_the_node_of_a_server_that_runs_is_ready_again() {
-    use crate::{
-        ids::LockKey,
-        machine::PowerState,
-        model::lock::{EnqueueRequest, Leases, ServerLock},
-        state::PriorState,
-        step::Attempt,
-    };
     let at = |seconds: u64| after("2026-11-21T10:00:00Z".parse().unwrap(), Duration::from_secs(seconds));
     let mut lock = ServerLock::new(LockKey("k".into()));
     lock.enqueue(EnqueueRequest::sample("a"), &Leases::default(), at(0)).unwrap();
@@ -78,6 +79,52 @@ fn what_acts_under_a_chain_reads_the_gate_that_boots_its_server() {
     assert_eq!(ready_of(&own, &spec, &facts), None);
 }
 
+/// Calls `judge` with the only record's situation.
+fn judged<T>(
+    lock: &ServerLock,
+    (leases, now): (&Leases, Timestamp),
+    fence: Fence,
+    intent: &Objective,
+    views: impl IntoIterator<Item = GateView>,
+    judge: impl FnOnce(&DecisionInput<'_>) -> T,
+) -> T {
+    judge(&DecisionInput {
+        lock,
+        leases,
+        now,
+        queue: &queue::Queue::default(),
+        uid: &lock.active[0].uid,
+        fence,
+        intent,
+        facts: &Facts { gates: views.into_iter().enumerate().collect(), ..Facts::default() },
+        limits: &Limits::default(),
+        aging: Duration::from_secs(1),
+    })
+}
+
+fn objective(goal: Goal, timed_out: bool) -> Objective {
+    Objective { goal, stop: false, timed_out, waited: None }
+}
+
+/// Returns a lock with one attached request.
+fn attached(request: EnqueueRequest, leases: &Leases, now: Timestamp) -> (ServerLock, Uid, Fence) {
+    let mut lock = ServerLock::new(LockKey("k".into()));
+    let uid = lock.enqueue(request, leases, now).unwrap().uid().clone();
+    let runner = Runner::new("r", "ada", "desk", 1);
+    let fence = lock.attach(&uid, runner, Token(uuid::Uuid::nil()), leases, now).unwrap();
+    (lock, uid, fence)
+}
+
+/// Moves the only record, which entered this system on a running server, to a release step.
+fn releases(lock: &mut ServerLock, name: &str, current: usize, steps: Vec<Step>, now: Timestamp) {
+    let record = &mut lock.active[0];
+    let system = ExternalSystem::own(name, QueueAuthority::Ours, true);
+    record.gates = vec![GateRecord { asked: true, entered: true, ..GateRecord::new(system) }];
+    record.prior = Some(PriorState { power: PowerState::On, boot: None, media: Vec::new(), recorded_at: now });
+    let progress = Progress { current, ..Progress::new(steps, now) };
+    record.phase = Phase::Releasing { ending: Ending::Completed, progress, stuck: None };
+}
+
 /// Returns a waiter's decision for these gate views.
 fn decided(
     spec: Spec,
@@ -86,32 +133,11 @@ fn decided(
     views: Vec<GateView>,
     timed_out: bool,
 ) -> Decision {
-    use crate::{
-        decide::decide,
-        ids::{LockKey, Runner, Token},
-        model::lock::{EnqueueRequest, Leases, ServerLock},
-        situation::{Goal, Objective},
-        spec::WaitFor,
-    };
     let (now, leases) = (Timestamp::UNIX_EPOCH, Leases::default());
     let request = EnqueueRequest { spec, gates, ..EnqueueRequest::sample("a") };
-    let mut lock = ServerLock::new(LockKey("k".into()));
-    let uid = lock.enqueue(request, &leases, now).unwrap().uid().clone();
-    let runner = Runner::new("r", "ada", "desk", 1);
-    let fence = lock.attach(&uid, runner, Token(uuid::Uuid::nil()), &leases, now).unwrap();
+    let (mut lock, _, fence) = attached(request, &leases, now);
     prepare(&mut lock.active[0].gates);
-    decide(&DecisionInput {
-        lock: &lock,
-        leases: &leases,
-        now,
-        queue: &queue::Queue::default(),
-        uid: &uid,
-        fence,
-        intent: &Objective { goal: Goal::Hold(WaitFor::InMaintenance), stop: false, timed_out, waited: None },
-        facts: &Facts { gates: views.into_iter().enumerate().collect(), ..Facts::default() },
-        limits: &Limits::default(),
-        aging: Duration::from_secs(1),
-    })
+    judged(&lock, (&leases, now), fence, &objective(Goal::Hold(WaitFor::InMaintenance), timed_out), views, decide)
 }
 
 /// Returns a waiter's decision without an approval. It has requests at two gates, and the outer
@@ -163,40 +189,14 @@ fn how_an_unasked_gate_was_is_remembered_from_the_last_look_before_the_start() {
 
 #[test]
 fn the_power_that_an_external_system_wants_by_now_is_noted_by_a_release_and_restored_again() {
-    use crate::{
-        ids::LockKey,
-        machine::PowerState,
-        model::lock::{EnqueueRequest, Leases, ServerLock},
-        situation::{Goal, Objective},
-        state::{Ending, PriorState},
-    };
     let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
-    let mut lock = ServerLock::new(LockKey("k".into()));
-    let uid = lock.enqueue(EnqueueRequest::sample("a"), &Leases::default(), now).unwrap().uid().clone();
-    let runner = crate::ids::Runner::new("r", "ada", "desk", 1);
-    let fence = lock.attach(&uid, runner, crate::ids::Token(uuid::Uuid::nil()), &Leases::default(), now).unwrap();
-    let system = ExternalSystem::own("Metal3", QueueAuthority::Ours, true);
-    let record = &mut lock.active[0];
-    record.gates = vec![GateRecord { asked: true, entered: true, ..GateRecord::new(system) }];
-    record.prior = Some(PriorState { power: PowerState::On, boot: None, media: Vec::new(), recorded_at: now });
-    let progress = Progress { current: 1, ..Progress::new(vec![Step::StopForRestore, Step::RestorePower], now) };
-    record.phase = Phase::Releasing { ending: Ending::Completed, progress, stuck: None };
+    let leases = Leases::default();
+    let (mut lock, _, fence) = attached(EnqueueRequest::sample("a"), &leases, now);
+    releases(&mut lock, "Metal3", 1, vec![Step::StopForRestore, Step::RestorePower], now);
+    let goal = objective(Goal::Release(Ending::Completed), false);
     let noted = |lock: &ServerLock, wanted: PowerTarget| {
         let view = GateView { power_after: Some(PowerAfter::Wanted(wanted)), ..GateView::of(ExternalState::Granted) };
-        let facts = Facts { gates: [(0, view)].into(), ..Facts::default() };
-        let input = DecisionInput {
-            lock,
-            leases: &Leases::default(),
-            now,
-            queue: &queue::Queue::default(),
-            uid: &uid,
-            fence,
-            intent: &Objective { goal: Goal::Release(Ending::Completed), stop: false, timed_out: false, waited: None },
-            facts: &facts,
-            limits: &Limits::default(),
-            aging: Duration::from_secs(1),
-        };
-        power_after(&input, &lock.active[0])
+        judged(lock, (&leases, now), fence, &goal, [view], |input| power_after(input, &lock.active[0]))
     };
     assert_eq!(noted(&lock, PowerTarget::On), None, "equal to the recorded power");
     let off = Some(PowerAfter::Wanted(PowerTarget::Off));
@@ -212,31 +212,15 @@ fn the_power_that_an_external_system_wants_by_now_is_noted_by_a_release_and_rest
 
 #[test]
 fn a_second_release_continues_the_withdrawal_that_the_first_one_sent() {
-    use crate::{
-        change::LockChange,
-        decide::decide,
-        ids::{LockKey, Runner, Token},
-        machine::PowerState,
-        model::lock::{EnqueueRequest, Leases, ServerLock},
-        situation::{Goal, Objective},
-        state::{Ending, PriorState},
-    };
     let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
     let runner = Runner::new("r", "ada", "desk", 1);
-    let leases = Leases([(runner.id.clone(), after(now, Duration::from_mins(1)))].into());
+    let leases = Leases([(runner.id, after(now, Duration::from_mins(1)))].into());
     let limits = Limits::default();
     let moment = Moment { leases: &leases, now, limits: &limits, aging: Duration::from_secs(1) };
-    let mut lock = ServerLock::new(LockKey("k".into()));
-    let uid = lock.enqueue(EnqueueRequest::sample("a"), &leases, now).unwrap().uid().clone();
-    let fence = lock.attach(&uid, runner, Token(uuid::Uuid::nil()), &leases, now).unwrap();
+    let (mut lock, uid, fence) = attached(EnqueueRequest::sample("a"), &leases, now);
     lock.admit(&uid, fence, Phase::InMaintenance { since: now }, now).unwrap();
-    let system = ExternalSystem::own("Parking", QueueAuthority::Ours, true);
-    let record = &mut lock.active[0];
-    record.gates = vec![GateRecord { asked: true, entered: true, ..GateRecord::new(system) }];
-    record.prior = Some(PriorState { power: PowerState::On, boot: None, media: Vec::new(), recorded_at: now });
     let steps = vec![Step::StopForRestore, Step::RestorePower, Step::Verify, Step::LeaveGate];
-    let progress = Progress { current: 3, ..Progress::new(steps.clone(), now) };
-    record.phase = Phase::Releasing { ending: Ending::Completed, progress, stuck: None };
+    releases(&mut lock, "Parking", 3, steps, now);
     for change in [
         RecordChange::Intend { action: Action::LeaveGate, last_reset: None },
         // The time limit of the first release ends here.
@@ -246,20 +230,9 @@ fn a_second_release_continues_the_withdrawal_that_the_first_one_sent() {
         lock.apply(&LockChange::Driven { uid: &uid, fence, change: &change }, &moment).unwrap();
     }
     assert_eq!(lock.active[0].phase.progress().and_then(Progress::step), Some(Step::StopForRestore));
-    let decided = |standing: ExternalState| {
-        decide(&DecisionInput {
-            lock: &lock,
-            leases: &leases,
-            now,
-            queue: &queue::Queue::default(),
-            uid: &uid,
-            fence,
-            intent: &Objective { goal: Goal::Release(Ending::Completed), stop: false, timed_out: false, waited: None },
-            facts: &Facts { gates: [(0, GateView::of(standing))].into(), ..Facts::default() },
-            limits: &limits,
-            aging: Duration::from_secs(1),
-        })
-    };
+    let goal = objective(Goal::Release(Ending::Completed), false);
+    let decided =
+        |standing: ExternalState| judged(&lock, (&leases, now), fence, &goal, [GateView::of(standing)], decide);
     let said = || "it".to_owned();
     for standing in [
         ExternalState::Returning(said()),
