@@ -472,7 +472,9 @@ async fn a_host_of_another_protocol_is_held_and_not_driven() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_who_names_a_secret_and_an_address_gets_no_password() {
-    let world = World::empty(1, Options::default()).await;
+    let mut world = World::empty(1, Options::default()).await;
+    // The operator connects to every host. Without it, each connection would be the provider's.
+    world.running.stop();
     let theirs = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
     let port = theirs.local_addr().unwrap().port();
     let secret = json!({"stringData": {"username": "admin", "password": "hunter2"}});
@@ -501,13 +503,8 @@ async fn a_tenant_who_names_a_secret_and_an_address_gets_no_password() {
             assert!(refused.to_string().contains(words), "{address}: {refused}");
         }
     }
-    // The operator's stand-in connects to every host, and nothing else may.
-    while let Ok(arrived) = tokio::time::timeout(Duration::from_millis(100), theirs.accept()).await {
-        let mut request = [0; 1024];
-        let read = tokio::io::AsyncReadExt::read(&mut arrived.unwrap().0, &mut request).await.unwrap();
-        let request = String::from_utf8_lossy(&request[..read]);
-        assert!(request.contains("user-agent: ironic"), "a connection arrived: {request}");
-    }
+    let nobody = tokio::time::timeout(Duration::from_millis(100), theirs.accept()).await;
+    assert!(nobody.is_err(), "a connection arrived");
     let outlook = Held::new(&backend(&world, Hold::Detach), "node0-0-false", "m1");
     let lines = outlook.machine.maintenance_system().unwrap().outlook(&outlook.wish).await.unwrap().lines.join("\n");
     assert!(lines.contains("has not logged in with Secret stolen"), "{lines}");
