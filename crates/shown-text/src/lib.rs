@@ -5,7 +5,11 @@
 //! This crate shows such characters in escaped form.
 #![deny(clippy::print_stdout, clippy::print_stderr, reason = "these macros panic when the output cannot be written")]
 
-use std::{borrow::Cow, fmt::Write as _};
+use std::borrow::Cow;
+
+pub use one_line::OneLine;
+
+mod one_line;
 
 /// Maximum length of untrusted text in one place, in characters.
 const LONGEST: usize = 2000;
@@ -29,7 +33,7 @@ pub fn is_plain(text: &str) -> bool {
 /// Escapes an untrusted text for a single line, and limits its length.
 #[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
-    let mut shown = escaped(text, acts);
+    let mut shown = escaped(text, acts, of_rust);
     if let Some((end, _)) = shown.char_indices().nth(LONGEST) {
         let mut short = shown.into_owned();
         short.truncate(end);
@@ -42,7 +46,17 @@ pub fn line(text: &str) -> Cow<'_, str> {
 /// Escapes a multi-line text that contains untrusted text.
 #[must_use]
 pub fn lines(text: &str) -> Cow<'_, str> {
-    escaped(text, |c| c != '\n' && acts(c))
+    escaped(text, |c| c != '\n' && acts(c), of_rust)
+}
+
+/// Escapes the texts of a JSON document, which stays the same document for a parser.
+#[must_use]
+pub fn json(document: &str) -> Cow<'_, str> {
+    escaped(
+        document,
+        |c| c != '\n' && acts(c),
+        |c| c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
+    )
 }
 
 /// Quotes a text as one shell word, for commands that can be pasted.
@@ -55,14 +69,18 @@ pub fn shell_word(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("'{}'", text.replace('\'', "'\\''")))
 }
 
-fn escaped(text: &str, acts: impl Fn(char) -> bool) -> Cow<'_, str> {
+fn of_rust(c: char) -> String {
+    c.escape_default().to_string()
+}
+
+fn escaped(text: &str, acts: impl Fn(char) -> bool, escape: impl Fn(char) -> String) -> Cow<'_, str> {
     if !text.chars().any(&acts) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         if acts(c) {
-            let _ = write!(shown, "{}", c.escape_default());
+            shown.push_str(&escape(c));
         } else {
             shown.push(c);
         }
@@ -95,6 +113,10 @@ mod tests {
             assert_eq!((line(text).as_ref(), is_plain(text)), (shown, text == shown));
         }
         assert_eq!(lines("one\ntwo\u{1b}\r"), "one\ntwo\\u{1b}\\r");
+        let document = serde_json::json!({ "text": "\u{202e}\u{e0041}\u{9b}\r\n" });
+        let text = format!("{document:#}");
+        assert!(!is_plain(&text) && json(&text).chars().all(|c| c == '\n' || !acts(c)), "{}", json(&text));
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json(&text)).unwrap(), document);
         assert_eq!(line(&"x".repeat(5000)).chars().count(), LONGEST + 1);
     }
 }
