@@ -2,7 +2,10 @@
 
 use async_trait::async_trait;
 
-use crate::maintenance::machine::{Ignition, PowerTarget};
+use crate::{
+    maintenance::machine::{Ignition, PowerTarget},
+    shown::OneLine,
+};
 
 use super::{BackendError, ExternalRequestRef};
 
@@ -71,9 +74,9 @@ pub struct ExternalClaimView {
     /// The claim's incarnation.
     pub uid: String,
     /// The provider owner that created the claim; `None` if another author did.
-    pub owner: Option<String>,
+    pub owner: Option<OneLine>,
     /// The owner's contact.
-    pub contact: Option<String>,
+    pub contact: Option<OneLine>,
     /// The claimed server.
     pub server: Option<String>,
     /// The creation time in RFC 3339.

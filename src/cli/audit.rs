@@ -68,7 +68,7 @@ pub(super) async fn export(
             lines => lines?,
         };
         for line in &lines {
-            let text = shown::lines(&format!("{}\n", as_json(store.id(), line))).into_owned();
+            let text = shown::json(&format!("{}\n", as_json(store.id(), line))).into_owned();
             if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
                 return if error.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(incomplete(&error, last)) };
             }

@@ -76,11 +76,14 @@ async fn check_store(engine: &Engine, missing: Option<MissingStore>) -> StoreChe
 
 fn as_text(engine: &Engine, store: &StoreCheck, checks: &[ServerCheck]) -> String {
     let said = match (&store.problem, store.exists) {
-        (Some(problem), _) => format!("{}\n  NOT usable   {problem}", store.address),
+        (Some(_), _) => store.address.clone(),
         (None, false) => format!("{}, does not exist yet: the first apply creates it", store.address),
         (None, true) => format!("{}, reached", store.address),
     };
-    let mut text = table::pairs(&[("store", said), ("owner", engine.owner().to_owned())]);
+    let problem = store.problem.as_ref().map(|problem| ("", format!("  NOT usable   {problem}")));
+    let owner = ("owner", engine.owner().to_owned());
+    let rows: Vec<_> = std::iter::once(("store", said)).chain(problem).chain(std::iter::once(owner)).collect();
+    let mut text = table::pairs(&rows);
     if let Some(reach) = &store.reach {
         text.push_str(&format!("       {reach}\n"));
     }

@@ -7,6 +7,8 @@ mod check;
 mod cluster_approvals;
 mod commands;
 mod drive;
+#[cfg(test)]
+mod foreign_text;
 mod output;
 mod restrictions;
 mod servers;
@@ -455,28 +457,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[tokio::test]
-    async fn an_argument_adds_no_line_to_an_error() {
-        let forged = "x\n::error ::forged\u{1b}[2J";
-        let given = [
-            vec![forged],
-            vec!["check", "--x\n::error ::forged\u{1b}[2J"],
-            vec!["store", forged],
-            vec!["store", "roles", forged],
-            vec!["release", "a/b", "--generation", forged],
-            vec!["approve", "a/b", "--expires", forged],
-        ];
-        for arguments in given {
-            let all = std::iter::once(NAME).chain(arguments.iter().copied()).map(OsString::from).collect();
-            let (mut out, mut err) = (Vec::new(), Vec::new());
-            let exit = run(all, &Environment::default(), CancellationToken::new(), &mut out, &mut err).await;
-            let said = String::from_utf8(err).unwrap();
-            assert_eq!(exit, Exit::Usage, "{said}");
-            assert!(said.contains("forged") && !said.contains('\u{1b}'), "{said:?}");
-            assert!(!said.lines().any(|line| line.starts_with("::")), "{said}");
-        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     engine::Forbidden,
     maintenance::{ids::Runner, lock::AuditEvent, report::QueueRow, restrictions::Block},
+    shown,
 };
 
 /// The format's version. Its first number increases when a field is removed or changes its meaning.
@@ -76,7 +77,7 @@ pub(super) fn document(value: Value) -> String {
     if let Value::Object(fields) = value {
         all.extend(fields);
     }
-    format!("{:#}\n", Value::Object(all))
+    shown::json(&format!("{:#}\n", Value::Object(all))).into_owned()
 }
 
 /// Selects exactly these fields of a value; missing fields are null.

@@ -9,6 +9,7 @@ use crate::{
     engine::Engine,
     files::{self, Pipes},
     settings::{self, Environment, variables},
+    shown::{self, OneLine},
     store::{self, Contents, RoleKind},
 };
 
@@ -24,7 +25,7 @@ pub(super) async fn run(engine: &Engine, command: StoreCommand, json: bool) -> R
             let contents = engine.store().contents().await?;
             movable(&contents, &engine.store().address())?;
             // The store's own format, for import.
-            Ok(format!("{:#}\n", json!(contents)))
+            Ok(shown::json(&format!("{:#}\n", json!(contents))).into_owned())
         }
         // Answered without a store.
         StoreCommand::Roles { .. } => Ok(String::new()),
@@ -154,11 +155,14 @@ fn movable(contents: &Contents, address: &str) -> Result<(), CommandError> {
 async fn import(engine: &Engine, file: &Path, json: bool) -> Result<String, CommandError> {
     let unreadable = |problem: String| CommandError::Other(format!("{} cannot be imported: {problem}", file.display()));
     let text = files::read_text(file, files::EXPORT, Pipes::Allowed).map_err(|error| unreadable(error.to_string()))?;
-    let contents: Contents =
-        serde_json::from_str(&text).map_err(|error| unreadable(format!("it is not a store export: {error}")))?;
+    let contents: Contents = serde_json::from_str(&text).map_err(|error| {
+        // The error quotes the file.
+        unreadable(format!("it is not a store export: {}", OneLine::from(error.to_string())))
+    })?;
     let wrong = contents.violations();
     if !wrong.is_empty() {
-        return Err(unreadable(format!("it is not in order:\n  {}", wrong.join("\n  "))));
+        let lines: String = wrong.iter().map(|line| format!("\n  {line}")).collect();
+        return Err(unreadable(format!("it is not in order:{lines}")));
     }
     movable(&contents, &file.display().to_string())?;
     let store = engine.store();

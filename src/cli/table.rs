@@ -45,8 +45,7 @@ pub(super) fn queue(lines: &[QueueRow], store: &str, now: Timestamp, flags: &str
     for (row, notes) in table.lines().zip(std::iter::once(Vec::new()).chain(notes)) {
         text.push_str(&format!("{row}\n"));
         for note in notes {
-            let note = note.replace('\n', &format!("\n{:indent$}", ""));
-            text.push_str(&format!("{:indent$}{note}\n", ""));
+            text.push_str(&format!("{:indent$}{}\n", "", shown::line(&note)));
         }
     }
     let mut names: BTreeMap<&LockKey, Vec<&str>> = BTreeMap::new();
@@ -172,9 +171,7 @@ pub(super) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
 /// Formats names and values in two columns.
 pub(super) fn pairs(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    // Continuation lines are indented, so that a value cannot forge a row.
-    let below = format!("\n{:width$}  ", "");
-    rows.iter().map(|(name, value)| format!("{name:<width$}  {}\n", value.replace('\n', &below))).collect()
+    rows.iter().map(|(name, value)| format!("{name:<width$}  {}\n", shown::line(value))).collect()
 }
 
 /// `1d2h`, `1h10m`, `4m`, `12s`: the two largest units.

@@ -11,7 +11,6 @@ use crate::{
     clock::{Clock as _, SystemClock},
     engine::Engine,
     maintenance::queue::shown_time,
-    shown,
 };
 
 use super::{commands::CommandError, table};
@@ -41,7 +40,6 @@ pub(super) async fn run(
         let state: Vec<_> =
             lines.iter().map(|line| (line.id.clone(), line.state, line.waiting_for.clone(), line.process)).collect();
         let text = table::queue(&lines, &engine.store().address(), engine.now(), flags);
-        let text = shown::lines(&text);
         let now = shown_time(engine.now());
         let written = if is_terminal {
             write!(out, "{CLEAR}{now}  (Ctrl-C ends)\n\n{text}")

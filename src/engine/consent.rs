@@ -10,6 +10,7 @@ use crate::{
         ids::{LockKey, MaintenanceId, Uid},
         lock::Refusal,
     },
+    shown::OneLine,
     store::{LockView, RecordLookup},
 };
 
@@ -53,11 +54,11 @@ impl Engine {
                     Claim {
                         uid: fresh.clone(),
                         id: wish.id.clone(),
-                        owner: self.owner().to_owned(),
-                        contact: wish.contact.clone(),
-                        server: wish.server.clone(),
+                        owner: self.owner().into(),
+                        contact: wish.contact.as_ref().map(OneLine::from),
+                        server: wish.server.as_str().into(),
                         since: now,
-                        by: self.runner().to_string(),
+                        by: self.runner().to_string().into(),
                     },
                     now,
                 )?;
@@ -113,7 +114,7 @@ impl Engine {
                     not_before: wish.not_before,
                     expires: wish.expires,
                     at: now,
-                    by: format!("{} ({})", self.owner(), self.runner()),
+                    by: format!("{} ({})", self.owner(), self.runner()).into(),
                     used_by: None,
                 };
                 made = Some(approval.clone());

@@ -15,6 +15,7 @@ use crate::{
         model::ownership::Ownership,
         spec::Policy,
     },
+    shown::OneLine,
     store::LockView,
 };
 
@@ -137,7 +138,7 @@ impl Engine {
             uid: Uid(claim.uid.clone()),
             id: claim.id.parse().ok()?,
             contact: claim.contact.clone(),
-            server: server.to_owned(),
+            server: server.into(),
             since: moment(claim.since.as_deref()),
             by: owner.clone(),
             owner,
@@ -148,7 +149,9 @@ impl Engine {
     async fn delete_failed_claim(&self, there: &dyn ExternalOwnership, id: &str) {
         let gone = self.retry_conflicts(|| async {
             match there.claim_view(id, true).await? {
-                Some(claim) if claim.owner.as_deref() == Some(self.owner()) => there.unclaim(id, &claim.uid).await,
+                Some(claim) if claim.owner.as_ref().is_some_and(|owner| *owner == *self.owner()) => {
+                    there.unclaim(id, &claim.uid).await
+                }
                 _ => Ok(()),
             }
         });
@@ -278,15 +281,15 @@ fn of_another(asked: ExternalWaiter, approved: bool) -> Option<PendingMaintenanc
     Some(PendingMaintenance {
         id: asked.id.parse().ok()?,
         policy: if asked.asks { Policy::OwnerApproval } else { Policy::Enforced },
-        by: asked.by,
+        by: asked.by.into(),
         requested_at: moment(asked.since.as_deref()),
-        reason: asked.reason,
-        ticket: asked.ticket,
+        reason: asked.reason.map(Into::into),
+        ticket: asked.ticket.map(Into::into),
         priority: asked.priority,
         digest: String::new(),
         allowed: approved || !asked.asks,
         escalates_at: None,
-        effect: String::new(),
+        effect: OneLine::default(),
         window: None,
     })
 }

@@ -14,6 +14,7 @@ use crate::{
     engine::process,
     files::{self, PathTrust},
     maintenance::ids::{Runner, RunnerId},
+    shown::OneLine,
 };
 
 use super::SettingsError;
@@ -198,13 +199,13 @@ pub fn runner(env: &Environment, run: Option<String>) -> Runner {
     let user = job.user.or_else(named).or_else(account);
     Runner {
         id: RunnerId(Uuid::new_v4().to_string()),
-        user: user.unwrap_or_else(|| "an unknown user".to_owned()),
-        host: host(fs::read_to_string("/proc/sys/kernel/hostname").ok().as_deref(), env),
+        user: user.unwrap_or_else(|| "an unknown user".to_owned()).into(),
+        host: host(fs::read_to_string("/proc/sys/kernel/hostname").ok().as_deref(), env).into(),
         pid: std::process::id(),
         process: process::own_mark(),
-        run: run.or(job.run),
-        url: job.url,
-        commit: job.commit,
+        run: run.or(job.run).map(OneLine::from),
+        url: job.url.map(OneLine::from),
+        commit: job.commit.map(OneLine::from),
     }
 }
 

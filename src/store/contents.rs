@@ -2,11 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::maintenance::{
-    ids::LockKey,
-    invariants::{alias_violations, violations},
-    lock::{AuditEvent, ServerLock},
-    state::{Maintenance, Phase},
+use crate::{
+    maintenance::{
+        ids::LockKey,
+        invariants::{alias_violations, violations},
+        lock::{AuditEvent, ServerLock},
+        state::{Maintenance, Phase},
+    },
+    shown::OneLine,
 };
 
 /// A consistent snapshot of a store.
@@ -24,16 +27,16 @@ pub struct Contents {
     pub audit: Vec<AuditEvent>,
     /// Problems that the store found while reading, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub oddities: Vec<String>,
+    pub oddities: Vec<OneLine>,
 }
 
 impl Contents {
     /// Returns violated invariants as sentences.
     #[must_use]
-    pub fn violations(&self) -> Vec<String> {
+    pub fn violations(&self) -> Vec<OneLine> {
         let mut wrong = self.oddities.clone();
-        wrong.extend(violations(&self.locks, &self.history));
-        wrong.extend(alias_violations(&self.locks, &self.bindings));
+        let found = violations(&self.locks, &self.history);
+        wrong.extend(found.into_iter().chain(alias_violations(&self.locks, &self.bindings)).map(OneLine::from));
         wrong
     }
 
@@ -42,7 +45,7 @@ impl Contents {
     pub fn in_use(&self) -> Vec<String> {
         let records = self.locks.iter().flat_map(|lock| &lock.active);
         let busy = records.filter(|record| record.phase != Phase::Pending || record.attachment.is_some());
-        let unreadable = self.locks.iter().flat_map(|lock| &lock.unreadable).map(|record| record.why.clone());
+        let unreadable = self.locks.iter().flat_map(|lock| &lock.unreadable).map(|record| record.why.to_string());
         let busy = busy.map(|record| match &record.attachment {
             Some(attachment) => format!("{} ({}, {})", record.id, record.phase.name(), attachment.runner),
             None => format!("{} ({})", record.id, record.phase.name()),

@@ -1,8 +1,11 @@
 //! Store errors.
 
-use crate::maintenance::{
-    ids::{LockKey, MaintenanceId},
-    lock::Refusal,
+use crate::{
+    maintenance::{
+        ids::{LockKey, MaintenanceId},
+        lock::Refusal,
+    },
+    shown::OneLine,
 };
 
 /// A failed store request. Messages contain no credentials.
@@ -14,7 +17,7 @@ pub enum StoreError {
         /// The store, without credentials.
         address: String,
         /// The cause, for people.
-        cause: String,
+        cause: OneLine,
     },
     /// The store answers reads and rejects every change: a full disk, a quota, a read-only primary.
     /// The rejected change was not stored.
@@ -23,7 +26,7 @@ pub enum StoreError {
         /// The store, without credentials.
         address: String,
         /// The cause, for people.
-        cause: String,
+        cause: OneLine,
     },
     /// The store denies access: failed login, missing permission, or unusable URL.
     #[error("the coordination store {address} denied access: {cause}")]
@@ -31,7 +34,7 @@ pub enum StoreError {
         /// The store, without credentials.
         address: String,
         /// The cause, for people.
-        cause: String,
+        cause: OneLine,
     },
     /// Other users can change the store unnoticed.
     #[error("the coordination store {address} is not used: {cause}")]
@@ -39,7 +42,7 @@ pub enum StoreError {
         /// The store, without credentials.
         address: String,
         /// The users with write access, and the fix.
-        cause: String,
+        cause: OneLine,
     },
     /// This version cannot read the stored data.
     #[error("the coordination store {address} cannot be read: {cause}")]
@@ -47,7 +50,7 @@ pub enum StoreError {
         /// The store, without credentials.
         address: String,
         /// The cause, for people.
-        cause: String,
+        cause: OneLine,
     },
     /// The transition was refused; nothing was changed.
     #[error(transparent)]
@@ -77,7 +80,7 @@ pub enum StoreError {
         /// The store, without credentials.
         address: String,
         /// The revision read before, and the current revision.
-        cause: String,
+        cause: OneLine,
     },
     /// An export starts after a line that the store does not have.
     #[error(

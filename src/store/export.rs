@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::maintenance::lock::AuditEvent;
+use crate::{maintenance::lock::AuditEvent, shown::OneLine};
 
 /// A line's position in the export. Later lines have a higher position.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,7 +26,7 @@ pub struct AuditLine {
     /// The position from which the next export continues.
     pub position: AuditPosition,
     /// The event, or the stored text if it cannot be parsed.
-    pub event: Result<AuditEvent, String>,
+    pub event: Result<AuditEvent, OneLine>,
     /// The database role and time, if the store's server records them.
     pub stamp: Option<(String, Timestamp)>,
 }

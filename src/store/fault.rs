@@ -4,6 +4,8 @@ use std::{fmt::Display, sync::Arc};
 
 use sqlx::migrate::MigrateError;
 
+use crate::shown::OneLine;
+
 use super::{StoreError, format::FORMAT};
 
 /// Creates one store's errors. Each kind of store adds its engine's errors.
@@ -20,29 +22,29 @@ impl StoreErrors {
         &self.0
     }
 
-    pub(super) fn unavailable(&self, cause: impl Into<String>) -> StoreError {
+    pub(super) fn unavailable(&self, cause: impl Into<OneLine>) -> StoreError {
         StoreError::Unavailable { address: self.0.to_string(), cause: cause.into() }
     }
 
-    pub(super) fn unwritable(&self, cause: impl Into<String>) -> StoreError {
+    pub(super) fn unwritable(&self, cause: impl Into<OneLine>) -> StoreError {
         StoreError::Unwritable { address: self.0.to_string(), cause: cause.into() }
     }
 
-    pub(super) fn untrusted(&self, cause: impl Into<String>) -> StoreError {
+    pub(super) fn untrusted(&self, cause: impl Into<OneLine>) -> StoreError {
         StoreError::Untrusted { address: self.0.to_string(), cause: cause.into() }
     }
 
-    pub(super) fn unreadable(&self, cause: impl Into<String>) -> StoreError {
+    pub(super) fn unreadable(&self, cause: impl Into<OneLine>) -> StoreError {
         StoreError::Unreadable { address: self.0.to_string(), cause: cause.into() }
     }
 
-    pub(super) fn forbidden(&self, cause: impl Into<String>) -> StoreError {
+    pub(super) fn forbidden(&self, cause: impl Into<OneLine>) -> StoreError {
         StoreError::Forbidden { address: self.0.to_string(), cause: cause.into() }
     }
 
     /// The store returned older data than before.
     pub(super) fn went_back(&self, cause: String) -> StoreError {
-        StoreError::WentBack { address: self.0.to_string(), cause }
+        StoreError::WentBack { address: self.0.to_string(), cause: cause.into() }
     }
 
     pub(super) fn no_such_line(&self, id: &str) -> StoreError {

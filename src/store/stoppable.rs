@@ -62,7 +62,7 @@ impl StoppableStore {
                 self.given_up.store(true, Ordering::Release);
                 Err(StoreError::Unavailable {
                     address: self.inner.address(),
-                    cause: "it did not answer before this process had to stop".to_owned(),
+                    cause: "it did not answer before this process had to stop".into(),
                 })
             }
         }

@@ -180,7 +180,7 @@ pub async fn what_a_person_forbade_is_kept_and_shown(bench: &Bench) {
     // The lock is free, without waiters or an owner, but it must still be listed.
     let seen = other.view_all().await.unwrap();
     let [view] = seen.as_slice() else { panic!("{seen:?}") };
-    assert_eq!(view.lock.release_of(&id("a")).map(|released| released.reason.as_str()), Some("node needed"));
+    assert_eq!(view.lock.release_of(&id("a")).map(|released| &*released.reason), Some("node needed"));
     assert_eq!(view.lock.block(view.now).map(|block| &block.by), Some(&runner(2)));
     assert_eq!(other.view(&k).await.unwrap().lock.extension, view.lock.extension);
     let refused = join(&*other, &k, &request("a", 2)).await.unwrap_err();
@@ -506,7 +506,7 @@ pub async fn identifiers_lead_to_one_lock_and_move_with_it(bench: &Bench) {
     let lock = bench.open().await.view(&key("k1")).await.unwrap().lock;
     assert_eq!(lock.moved_on(&serial, 0), Some(AliasTarget::At { key: to.clone(), version: 1 }));
     let lines = one.audit(&audit_id(&key("k1")).unwrap(), 10).await.unwrap();
-    assert_eq!(lines.iter().map(|line| line.what.as_str()).collect::<Vec<_>>(), ["rebound"]);
+    assert_eq!(lines.iter().map(|line| &*line.what).collect::<Vec<_>>(), ["rebound"]);
     assert!(lines[0].detail.ends_with("new mainboard"), "{}", lines[0].detail);
     // Export and import keep the binding.
     let contents = one.contents().await.unwrap();
@@ -552,7 +552,7 @@ pub async fn the_audit_is_in_order_and_limited_to_the_newest(bench: &Bench) {
     join(&*store, &key("k"), &request("b", 2)).await.unwrap();
     finish(&*store, &key("k"), &uid, generation).await.unwrap();
     let words = |events: Vec<terraform_provider_metal::maintenance::lock::AuditEvent>| -> Vec<String> {
-        events.into_iter().map(|event| event.what).collect()
+        events.into_iter().map(|event| event.what.to_string()).collect()
     };
     let all = bench.open().await.audit(&id("a"), 100).await.unwrap();
     assert_eq!((all[0].uid.clone(), all[2].at, all[2].generation), (uid, bench.now(), generation.generation));
@@ -984,7 +984,7 @@ pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
                 wish.spec.reason = Some(hostile.to_owned());
                 wish.spec.server = hostile.to_owned();
                 wish.spec.policy = Policy::OwnerApproval;
-                wish.runner.run = Some(hostile.to_owned());
+                wish.runner.run = Some(hostile.into());
                 let both = (join(&**store, &this, &wish).await, join(&memory, &this, &wish).await);
                 assert_eq!(both.0, both.1, "{step}");
                 if both.0.is_ok() {
@@ -995,11 +995,11 @@ pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
                 let claim = Claim {
                     uid: uid.clone(),
                     id: id(&format!("c{who}")),
-                    owner: hostile.to_owned(),
-                    contact: Some(hostile.to_owned()),
-                    server: hostile.to_owned(),
+                    owner: hostile.into(),
+                    contact: Some(hostile.into()),
+                    server: hostile.into(),
                     since: bench.now(),
-                    by: hostile.to_owned(),
+                    by: hostile.into(),
                 };
                 let claim = |lock: &mut ServerLock, _: &Leases, now| lock.claim(claim.clone(), now);
                 assert_eq!(apply(&**store, &this, &claim).await, apply(&memory, &this, &claim).await, "{step}");
@@ -1011,10 +1011,10 @@ pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
                         None => Scope::All,
                     };
                     let (not_before, expires, used_by) = (None, None, None);
-                    let by = hostile.to_owned();
+                    let by = hostile.into();
                     let approval = Approval { uid: uid.clone(), scope, not_before, expires, at: now, by, used_by };
                     let owner = lock.ownership.claim.as_ref().map(|claim| claim.owner.clone()).unwrap_or_default();
-                    lock.approve(approval, &owner, now)
+                    lock.approve(approval, owner.raw(), now)
                 };
                 assert_eq!(apply(&**store, &this, approve).await, apply(&memory, &this, approve).await, "{step}");
             }
@@ -1328,7 +1328,7 @@ fn claim_of(lock: &ServerLock, since: Timestamp) -> Claim {
         id: id("claim"),
         owner: "tenants".into(),
         contact: None,
-        server: lock.key.0.clone(),
+        server: lock.key.0.as_str().into(),
         since,
         by: "ada".into(),
     }

@@ -266,7 +266,8 @@ async fn words_that_cannot_be_read_freeze_no_server() {
     for (part, nonsense) in [("approvals", "{"), ("order", "[]"), ("said", "[1,")] {
         patch(&maps, &name, &json!({"data": {part: nonsense}})).await.unwrap();
     }
-    let told = guarded.runs.contents().await.unwrap().violations().join("\n");
+    let told = guarded.runs.contents().await.unwrap().violations();
+    let told = told.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     for part in ["\"approvals\"", "\"order\"", "\"said\""] {
         assert!(told.contains(part), "{told}");
     }
@@ -307,7 +308,8 @@ async fn an_object_without_its_label_is_no_lock() {
     let forged = json!({"metadata": {"name": "something", "labels": {KIND: "journal"}}, "data": {"entries": "[]"}});
     create(&admin, forged).await.unwrap();
     let fresh = guarded.open("runner").await;
-    let told = fresh.contents().await.unwrap().violations().join("\n");
+    let told = fresh.contents().await.unwrap().violations();
+    let told = told.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     for part in ["has owners", "is immutable", "the ConfigMap something has an unknown kind label"] {
         assert!(told.contains(part), "{told}");
     }

@@ -52,8 +52,8 @@ async fn a_thousand_waiters_for_one_server_fit_into_its_object() {
         let mut wish = request(&format!("maintenance-{n}"), n);
         wish.spec.reason = Some(format!("BIOS 2.19 for order {n}"));
         wish.runner.id = RunnerId(uuid::Uuid::new_v4().to_string());
-        wish.runner.url = Some(format!("https://ci.example.org/metal/jobs/{}", 4711 * n));
-        wish.runner.commit = Some(uuid::Uuid::new_v4().simple().to_string());
+        wish.runner.url = Some(format!("https://ci.example.org/metal/jobs/{}", 4711 * n).into());
+        wish.runner.commit = Some(uuid::Uuid::new_v4().simple().to_string().into());
         join(&memory, &key("k"), &wish).await.unwrap();
     }
     store.fill(&memory.contents().await.unwrap()).await.unwrap();

@@ -189,7 +189,8 @@ async fn what_is_out_of_order_is_found() {
         &database,
         "UPDATE metal.maintenances SET revision = 99; UPDATE metal.locks SET generation = 0, last_ticket = 0",
     );
-    let wrong = store.contents().await.unwrap().violations().join("\n");
+    let wrong = store.contents().await.unwrap().violations();
+    let wrong = wrong.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     for part in [
         "was written after k",
         "has generation 1, but the last generation of k is 0",

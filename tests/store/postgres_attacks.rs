@@ -324,7 +324,7 @@ async fn a_transaction_that_stays_open_stops_no_other_server_and_loses_no_line()
     // An unreadable line is exported as text, with the role that wrote it.
     let lines = guarded.runs.export_audit(&last, 1000).await.unwrap();
     let forged = lines.iter().find(|line| line.event.is_err()).unwrap();
-    assert_eq!((&forged.event, forged.stamp.as_ref().unwrap().0.as_str()), (&Err("{}".to_owned()), RUNNER));
+    assert_eq!((&forged.event, forged.stamp.as_ref().unwrap().0.as_str()), (&Err("{}".into()), RUNNER));
 }
 
 /// A runner writes the ends of leases.

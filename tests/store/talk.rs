@@ -66,7 +66,7 @@ pub async fn enqueue(store: &dyn Store, key: &LockKey, wish: &EnqueueRequest) ->
 
 /// Returns a name's audit events.
 pub async fn said(store: &dyn Store, id: &MaintenanceId) -> Vec<String> {
-    store.audit(id, 1000).await.unwrap().into_iter().map(|line| line.what).collect()
+    store.audit(id, 1000).await.unwrap().into_iter().map(|line| line.what.to_string()).collect()
 }
 
 pub fn claim(name: &str) -> Claim {

@@ -151,8 +151,8 @@ impl ServerLock {
             uid: uid.clone(),
             generation: record.generation,
             by: known.by,
-            what: "taken over".to_owned(),
-            detail,
+            what: "taken over".into(),
+            detail: detail.into(),
         };
         self.events.push(event);
         Ok(())
@@ -326,11 +326,11 @@ mod tests {
         let claim = Claim {
             uid: Uid("c".to_owned()),
             id: MaintenanceId::new("db", "a").unwrap(),
-            owner: "team".to_owned(),
+            owner: "team".into(),
             contact: None,
-            server: "node-1".to_owned(),
+            server: "node-1".into(),
             since: NOW,
-            by: "ada".to_owned(),
+            by: "ada".into(),
         };
         let uid = lock.claim(claim, NOW).unwrap();
         assert!(matches!(lock.unclaim_for(&uid, "others", "bob", NOW), Err(Refusal::NotTheOwner { .. })));

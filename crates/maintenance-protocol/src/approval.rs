@@ -12,14 +12,13 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use shown_text as shown;
+use shown_text::{OneLine, shell_word};
 
 use super::{
     ids::{MaintenanceId, Uid},
     model::{lock::ServerLock, shown_time::shown_time},
     spec::Policy,
     state::Maintenance,
-    window::WindowSpec,
 };
 
 impl Approval {
@@ -81,7 +80,7 @@ pub enum Consent {
         /// UID of the approval.
         approval: Uid,
         /// Author of the approval, for people.
-        by: String,
+        by: OneLine,
         /// True if the approval covers every maintenance.
         all: bool,
     },
@@ -137,7 +136,7 @@ impl fmt::Display for Missing {
                     write!(f, "waiting until the approval by {} counts, {}", claim.owner, shown_time(from))?;
                 }
                 answer => {
-                    let owner = shown::shell_word(&claim.owner);
+                    let owner = shell_word(&claim.owner);
                     write!(
                         f,
                         "waiting for approval by {claim}: `terraform-provider-metal approve {} --owner {owner}`",
@@ -220,13 +219,13 @@ pub struct PendingMaintenance {
     /// The policy: approval, or notice only.
     pub policy: Policy,
     /// The requesting process.
-    pub by: String,
+    pub by: OneLine,
     /// Time of the request.
     pub requested_at: Timestamp,
     /// The reason, for people.
-    pub reason: Option<String>,
+    pub reason: Option<OneLine>,
     /// Link to its discussion.
-    pub ticket: Option<String>,
+    pub ticket: Option<OneLine>,
     /// Its priority.
     pub priority: i64,
     /// Digest of the specification, to which an approval is bound.
@@ -236,9 +235,9 @@ pub struct PendingMaintenance {
     /// When the maintenance starts without an answer.
     pub escalates_at: Option<Timestamp>,
     /// The effect on the server, as text.
-    pub effect: String,
+    pub effect: OneLine,
     /// Allowed start times, as text; `None` allows any time.
-    pub window: Option<String>,
+    pub window: Option<OneLine>,
 }
 
 /// Returns the server's pending requests and in-place changes, by request time.
@@ -253,16 +252,16 @@ pub fn asked(lock: &ServerLock, now: Timestamp) -> Vec<PendingMaintenance> {
         PendingMaintenance {
             id: record.id.clone(),
             policy: record.spec.policy,
-            by: record.requester.to_string(),
+            by: record.requester.to_string().into(),
             requested_at: record.requested_at,
-            reason: record.spec.reason.clone(),
-            ticket: record.spec.ticket.clone(),
+            reason: record.spec.reason.as_ref().map(OneLine::from),
+            ticket: record.spec.ticket.as_ref().map(OneLine::from),
             priority: record.spec.priority,
             digest: record.digest.clone(),
             allowed: consent.allows(),
             escalates_at: if consent.allows() { None } else { escalates_at(record) },
-            effect: record.spec.effect(),
-            window: record.spec.window.as_ref().map(WindowSpec::summary),
+            effect: record.spec.effect().into(),
+            window: record.spec.window.as_ref().map(|window| window.summary().into()),
         }
     });
     asked.collect()

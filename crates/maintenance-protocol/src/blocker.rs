@@ -3,6 +3,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use shown_text::OneLine;
 
 use super::{
     approval::{self, Consent, Missing, consent},
@@ -21,7 +22,7 @@ pub enum StartBlocker {
     /// An external system has not granted the start, with its blocker if known.
     Gate(Option<String>),
     /// Another component owns the Lease of the server's Node: the Node, and that holder.
-    Node(String, String),
+    Node(String, OneLine),
     /// The window is closed, or its remaining time is too short.
     Window {
         /// Next possible start, in the window's zone and in UTC; `None` if never.

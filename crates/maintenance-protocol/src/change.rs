@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
+use shown_text::OneLine;
 
 use super::{
     identity::AliasClaim,
@@ -223,7 +224,7 @@ pub enum RecordChange {
     /// Record holder and cluster of the Lease for the server's Node.
     NodeSeen {
         /// The Lease's other holder; `None` if it is free.
-        held_by: Option<String>,
+        held_by: Option<OneLine>,
         /// Its cluster, if the Lease will be acquired and a role does not hide the cluster.
         cluster: Option<String>,
     },

@@ -31,7 +31,7 @@ impl ServerLock {
             Some(inspection) => Err(Refusal::ToBeInspected {
                 id: record.id.clone(),
                 since: inspection.since,
-                reason: inspection.reason.clone(),
+                reason: inspection.reason.to_string(),
             }),
         }
     }
@@ -63,17 +63,17 @@ impl ServerLock {
             self.extension.inspections.push(Inspection {
                 uid: record.uid.clone(),
                 since: now,
-                by: by.to_owned(),
-                reason: reason.to_owned(),
+                by: by.into(),
+                reason: reason.into(),
             });
             self.events.push(AuditEvent {
                 at: now,
                 id: record.id.clone(),
                 uid: record.uid.clone(),
                 generation,
-                by: by.to_owned(),
-                what: "restored".to_owned(),
-                detail: format!("{reason}; generation {was} → {generation}"),
+                by: by.into(),
+                what: "restored".into(),
+                detail: format!("{reason}; generation {was} → {generation}").into(),
             });
         }
     }
@@ -87,9 +87,9 @@ impl ServerLock {
             id: record.id.clone(),
             uid: uid.clone(),
             generation: record.generation,
-            by: by.to_owned(),
-            what: "inspected".to_owned(),
-            detail: reason.to_owned(),
+            by: by.into(),
+            what: "inspected".into(),
+            detail: reason.into(),
         };
         let before = self.extension.inspections.len();
         let parent = |uid: &Uid| self.active.iter().find(|record| record.uid == *uid)?.spec.parent.as_ref();

@@ -34,9 +34,9 @@ impl ServerLock {
             id: id.clone(),
             uid: uid.clone(),
             generation,
-            by: by.to_owned(),
-            what: what.to_owned(),
-            detail,
+            by: by.into(),
+            what: what.into(),
+            detail: detail.into(),
         });
     }
 

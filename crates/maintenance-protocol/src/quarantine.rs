@@ -24,7 +24,7 @@ impl ServerLock {
             uid: record.uid.clone(),
             id: Some(record.id.clone()),
             server: Some(record.spec.server.clone()),
-            why: why.to_owned(),
+            why: why.into(),
             raw: serde_json::to_string(record).unwrap_or_default(),
         });
         let mut all: Vec<Unreadable> = records.chain(unreadable).collect();
@@ -40,7 +40,7 @@ impl ServerLock {
     pub(super) fn refuse_unreadable(&self, id: &MaintenanceId) -> Result<(), Refusal> {
         match self.unreadable.iter().find(|record| record.id.as_ref() == Some(id)) {
             None => Ok(()),
-            Some(record) => Err(Refusal::Unreadable { id: id.clone(), why: record.why.clone() }),
+            Some(record) => Err(Refusal::Unreadable { id: id.clone(), why: record.why.to_string() }),
         }
     }
 

@@ -54,7 +54,7 @@ impl ServerLock {
             return Err(Refusal::LockInUse { key: self.key.clone(), by: record.id.to_string() });
         }
         if let Some(record) = self.unreadable.first() {
-            return Err(Refusal::LockInUse { key: self.key.clone(), by: record.why.clone() });
+            return Err(Refusal::LockInUse { key: self.key.clone(), by: record.why.to_string() });
         }
         match self.extension.effects.iter().map(|effect| effect.until).max() {
             Some(until) if until > now => {
@@ -95,9 +95,9 @@ impl ServerLock {
             id,
             uid: Uid(self.key.0.clone()),
             generation: self.generation,
-            by: rebind.by.to_owned(),
-            what: "rebound".to_owned(),
-            detail: format!("{} {what}: {}", aliases.join(", "), rebind.reason),
+            by: rebind.by.into(),
+            what: "rebound".into(),
+            detail: format!("{} {what}: {}", aliases.join(", "), rebind.reason).into(),
         });
     }
 }

@@ -52,8 +52,8 @@ impl ServerLock {
             uid: record.uid.clone(),
             triggers: record.spec.triggers.clone(),
             at: now,
-            by: by.to_owned(),
-            reason: reason.to_owned(),
+            by: by.into(),
+            reason: reason.into(),
             generation: record.generation,
         });
         let more = released.len().saturating_sub(MOST_NAMES);
@@ -84,7 +84,7 @@ impl ServerLock {
             owner: record.owner.clone(),
             server: record.server().to_owned(),
             by: by.clone(),
-            reason: reason.to_owned(),
+            reason: reason.into(),
         });
     }
 
@@ -123,9 +123,9 @@ impl ServerLock {
             id: id.clone(),
             uid: uid.clone(),
             generation: self.generation,
-            by: by.to_owned(),
-            what: what.to_owned(),
-            detail,
+            by: by.into(),
+            what: what.into(),
+            detail: detail.into(),
         });
     }
 }

@@ -41,9 +41,9 @@ impl ServerLock {
             id: record.id.clone(),
             uid: record.uid.clone(),
             generation: record.generation,
-            by: by.to_owned(),
-            what: what.to_owned(),
-            detail,
+            by: by.into(),
+            what: what.into(),
+            detail: detail.into(),
         });
     }
 

@@ -30,7 +30,7 @@ impl NodeLeasing for KubernetesNodes {
             None => NodeView::Free,
             Some(Holder { identity, .. }) if identity == us => NodeView::Ours,
             Some(holder) if holder.expired => NodeView::Free,
-            Some(holder) => NodeView::Held(holder.to_string()),
+            Some(holder) => NodeView::Held(holder.to_string().into()),
         };
         Ok(SeenLease { cluster, view })
     }

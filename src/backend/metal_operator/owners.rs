@@ -10,6 +10,7 @@ use crate::{
         ExternalRequestRef, ExternalWaiter, GateState, OwnershipTexts, Toleration,
     },
     maintenance::machine::{Ignition, PowerTarget},
+    shown::OneLine,
 };
 
 use super::{
@@ -33,8 +34,8 @@ fn view(found: &ClusterFeatures, claim: &DynamicObject) -> ExternalClaimView {
     ExternalClaimView {
         id: full_name(claim),
         uid: claim.metadata.uid.clone().unwrap_or_default(),
-        owner: own(annotation(claim, OUR_OWNER)),
-        contact: own(annotation(claim, OUR_CONTACT)),
+        owner: annotation(claim, OUR_OWNER).map(OneLine::from),
+        contact: annotation(claim, OUR_CONTACT).map(OneLine::from),
         server: own(text(claim, "/spec/serverRef/name")),
         since: claim.metadata.creation_timestamp.as_ref().map(|at| at.0.to_string()),
         phase: own(text(claim, "/status/phase")),
@@ -50,8 +51,8 @@ fn view(found: &ClusterFeatures, claim: &DynamicObject) -> ExternalClaimView {
 
 /// Describes a claim's owner, for display.
 fn claimant(id: &str, claim: Option<&DynamicObject>) -> String {
-    let owner = claim.and_then(|claim| annotation(claim, OUR_OWNER));
-    let contact = claim.and_then(|claim| annotation(claim, OUR_CONTACT));
+    let text = |key| claim.and_then(|claim| annotation(claim, key)).map(OneLine::from);
+    let (owner, contact) = (text(OUR_OWNER), text(OUR_CONTACT));
     match (owner, contact) {
         (Some(owner), Some(contact)) => format!("ServerClaim {id} of {owner} (contact: {contact})"),
         (Some(owner), None) => format!("ServerClaim {id} of {owner}"),

@@ -133,7 +133,7 @@ impl Faulty {
             plan.changes += 1;
             plan.one_way.filter(|(first, _)| number >= *first).map(|(_, how)| how)
         };
-        let (address, cause) = ("memory://".to_owned(), "the disk is full".to_owned());
+        let (address, cause) = ("memory://".to_owned(), "the disk is full".into());
         match how {
             None => Ok(()),
             Some(OneWay::Rejects) => Err(StoreError::Unwritable { address, cause }),

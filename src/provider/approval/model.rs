@@ -157,7 +157,7 @@ impl ApprovalModel {
             Scope::Maintenance { digest, .. } => Value::Value(digest.clone()),
             Scope::All => Value::Null,
         };
-        self.approved_by = Value::Value(approval.by.clone());
+        self.approved_by = Value::Value(approval.by.to_string());
         self.approved_at = Value::Value(approval.at.to_string());
         self.lock_key = Value::Value(view.lock.key.0.clone());
         self.state = Value::Value(standing(approval, view).to_owned());

@@ -284,8 +284,8 @@ impl ApprovalLifecycle for StoreApprovals<'_> {
 
 fn listed(approval: &Approval, view: &LockView) -> ListedApproval {
     let claim = view.lock.ownership.claim.as_ref();
-    let server = claim.map(|claim| claim.server.clone()).unwrap_or_default();
+    let server = claim.map(|claim| claim.server.to_string()).unwrap_or_default();
     let mut model = ApprovalModel::of(approval, &server);
     model.show(approval, view);
-    ListedApproval { server, owner: claim.map(|claim| claim.owner.clone()), model }
+    ListedApproval { server, owner: claim.map(|claim| claim.owner.to_string()), model }
 }

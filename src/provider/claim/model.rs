@@ -238,10 +238,10 @@ impl ClaimModel {
     /// Builds the model from a claim in the coordination store.
     pub(in crate::provider) fn imported(claim: &Claim, view: &LockView) -> Self {
         let mut model = Self {
-            server: Value::Value(claim.server.clone()),
+            server: Value::Value(claim.server.to_string()),
             namespace: Value::Value(claim.id.namespace().to_owned()),
             name: Value::Value(claim.id.name().to_owned()),
-            contact: known(claim.contact.clone()),
+            contact: known(claim.contact.as_ref().map(ToString::to_string)),
             ..Self::default()
         };
         model.show(claim, view);
@@ -250,7 +250,7 @@ impl ClaimModel {
 
     pub(in crate::provider) fn show(&mut self, claim: &Claim, view: &LockView) {
         self.id = Value::Value(claim.id.to_string());
-        self.owner = Value::Value(claim.owner.clone());
+        self.owner = Value::Value(claim.owner.to_string());
         self.claimed_at = Value::Value(claim.since.to_string());
         self.lock_key = Value::Value(view.lock.key.0.clone());
         let asked = approval::asked(&view.lock, view.now);
@@ -270,12 +270,12 @@ impl From<PendingMaintenance> for AskedModel {
         Self {
             maintenance: Value::Value(asked.id.to_string()),
             policy: Value::Value(asked.policy.to_string()),
-            reason: known(asked.reason),
-            ticket: known(asked.ticket),
+            reason: known(asked.reason.as_ref().map(ToString::to_string)),
+            ticket: known(asked.ticket.as_ref().map(ToString::to_string)),
             priority: Value::Value(asked.priority),
-            window: known(asked.window),
-            effect: Value::Value(asked.effect),
-            requested_by: Value::Value(asked.by),
+            window: known(asked.window.as_ref().map(ToString::to_string)),
+            effect: Value::Value(asked.effect.to_string()),
+            requested_by: Value::Value(asked.by.to_string()),
             requested_at: Value::Value(asked.requested_at.to_string()),
             digest: Value::Value(asked.digest),
             approved: Value::Value(asked.allowed),

@@ -113,7 +113,7 @@ impl ClaimLifecycle for ClusterClaims<'_> {
             Ok::<_, EngineError>((there, self.there.binding(&id, server, &wanted.tolerations).await?))
         };
         let warning = match found.await {
-            Ok((Some(claim), _)) if claim.owner.as_deref() != Some(self.engine.owner()) => {
+            Ok((Some(claim), _)) if claim.owner.as_ref().is_none_or(|owner| *owner != *self.engine.owner()) => {
                 let whose = claim.owner.map_or_else(|| "another owner".to_owned(), |owner| format!("{owner:?}"));
                 let detail = format!(
                     "ServerClaim {id} already exists and belongs to {whose}. Choose another name, import the claim \
@@ -278,7 +278,7 @@ impl ClaimLifecycle for ClusterClaims<'_> {
         };
         let key = given(&model.lock_key).map(|key| LockKey(key.to_owned()));
         let asked = self.show(&mut model, &claim, key.as_ref()).await;
-        model.contact = known(claim.contact.clone());
+        model.contact = known(claim.contact.as_ref().map(ToString::to_string));
         model.take_over(&claim, self.there.ignition_secret(&claim_name(&claim), "").as_str());
         tell(diags, &server, &asked, Some(self.there.texts().flag), self.engine.owner());
         Some(model)
@@ -298,7 +298,7 @@ impl ClaimLifecycle for ClusterClaims<'_> {
                     server: Value::Value(server),
                     namespace: Value::Value(namespace.to_owned()),
                     name: Value::Value(name.to_owned()),
-                    contact: known(claim.contact.clone()),
+                    contact: known(claim.contact.as_ref().map(ToString::to_string)),
                     ..ClaimModel::default()
                 };
                 model.take_over(&claim, "");
@@ -336,8 +336,8 @@ impl ClaimLifecycle for ClusterClaims<'_> {
         Ok(Some(ClaimLook {
             id: Value::Value(id),
             server: known(server),
-            owner: known(owner),
-            contact: known(contact),
+            owner: known(owner.as_ref().map(ToString::to_string)),
+            contact: known(contact.as_ref().map(ToString::to_string)),
             claimed_at: known(since),
             phase: known(phase),
             image: known(image),
@@ -353,7 +353,12 @@ impl ClaimLifecycle for ClusterClaims<'_> {
         let mut claims = self.there.claims().await?;
         claims.sort_by(|a, b| a.id.cmp(&b.id));
         let listed = claims.into_iter().filter(|claim| !claim.leaving).filter_map(|claim| {
-            Some(ListedClaim { server: claim.server?, id: claim.id, owner: claim.owner, model: None })
+            Some(ListedClaim {
+                server: claim.server?,
+                id: claim.id,
+                owner: claim.owner.as_ref().map(ToString::to_string),
+                model: None,
+            })
         });
         Ok(listed.collect())
     }

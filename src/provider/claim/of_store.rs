@@ -114,7 +114,7 @@ impl ClaimLifecycle for StoreClaims<'_> {
         };
         let claim = view.lock.ownership.claim.as_ref().filter(|claim| claim.uid == owned.own_uid())?;
         tell(diags, &claim.server, &approval::asked(&view.lock, view.now), None, &claim.owner);
-        model.contact = known(claim.contact.clone());
+        model.contact = known(claim.contact.as_ref().map(ToString::to_string));
         model.show(claim, &view);
         Some(model)
     }
@@ -147,9 +147,9 @@ impl ClaimLifecycle for StoreClaims<'_> {
             let asked = approval::asked(&view.lock, view.now);
             return Ok(Some(ClaimLook {
                 id: Value::Value(id.to_owned()),
-                server: Value::Value(claim.server.clone()),
-                owner: Value::Value(claim.owner.clone()),
-                contact: known(claim.contact.clone()),
+                server: Value::Value(claim.server.to_string()),
+                owner: Value::Value(claim.owner.to_string()),
+                contact: known(claim.contact.as_ref().map(ToString::to_string)),
                 claimed_at: Value::Value(claim.since.to_string()),
                 maintenance_needed: Value::Value(!asked.is_empty()),
                 approved: Value::Value(asked.iter().all(|asked| asked.allowed)),
@@ -172,8 +172,8 @@ fn of_view(view: &LockView) -> Option<ListedClaim> {
     let claim = view.lock.ownership.claim.as_ref()?;
     Some(ListedClaim {
         id: claim.id.to_string(),
-        server: claim.server.clone(),
-        owner: Some(claim.owner.clone()),
+        server: claim.server.to_string(),
+        owner: Some(claim.owner.to_string()),
         model: Some(ClaimModel::imported(claim, view)),
     })
 }

@@ -52,7 +52,7 @@ impl From<&Block> for BlockModel {
             until: Value::Value(block.until.to_string()),
             since: Value::Value(block.since.to_string()),
             by: Value::Value(block.by.to_string()),
-            reason: Value::Value(block.reason.clone()),
+            reason: Value::Value(block.reason.to_string()),
             released: Value::Value(block.id.to_string()),
         }
     }

@@ -289,7 +289,7 @@ impl Prospect {
         // The outlook shows an external system's claim.
         let Some(ownership) = engine.kept_ownership(view) else { return };
         let claim = ownership.claim.as_ref();
-        self.owner = claim.map(|claim| (claim.owner.clone(), claim.contact.clone()));
+        self.owner = claim.map(|claim| (claim.owner.to_string(), claim.contact.as_ref().map(ToString::to_string)));
         if spec.policy == Policy::Enforced {
             self.owner_line = claim.map(|claim| format!("{claim} is notified; approval not required (Enforced)."));
             return;

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     maintenance::{ids::LockKey, lock::AuditEvent, state::Maintenance},
+    shown::OneLine,
     store::StoreError,
 };
 
@@ -99,7 +100,7 @@ pub(super) fn object(name: &str, key: &LockKey, entries: &[Entry], faults: &Erro
 }
 
 /// A journal that cannot be read, and the reason.
-pub(super) type UnreadableJournal<'a> = (&'a ConfigMap, String);
+pub(super) type UnreadableJournal<'a> = (&'a ConfigMap, OneLine);
 
 /// Returns the entries of several objects, and the journals that cannot be read, each with the
 /// reason. A runner can write such a journal, and it must not hide the others.

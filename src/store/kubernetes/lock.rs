@@ -41,6 +41,7 @@ use crate::{
         shared::Shared,
         state::Maintenance,
     },
+    shown::OneLine,
     store::{StoreError, extended::StoredSlot, optimistic::Commits, views::Stored},
 };
 
@@ -239,13 +240,14 @@ impl Row {
 }
 
 /// Returns unreadable parts that approvers can write.
-pub(super) fn oddities(map: &ConfigMap, faults: &ErrorMapper) -> Vec<String> {
+pub(super) fn oddities(map: &ConfigMap, faults: &ErrorMapper) -> Vec<OneLine> {
     let parts = [
         data::<ApprovalSet>(map, "approvals", faults).err(),
         data::<Vec<Entry>>(map, "said", faults).err(),
         data::<BTreeMap<String, i64>>(map, "order", faults).err(),
     ];
-    parts.into_iter().flatten().map(|error| format!("an unreadable part is ignored: {error}")).collect()
+    let problems = parts.into_iter().flatten().map(|error| format!("an unreadable part is ignored: {error}"));
+    problems.map(OneLine::from).collect()
 }
 
 /// Returns a hash that distinguishes two objects with one resourceVersion, as after a restore of

@@ -236,7 +236,7 @@ impl KubernetesStore {
             }
             let its = |record: &&Unreadable| record.uid == place.uid || record.uid.0.is_empty();
             if let Some(record) = row.lock.unreadable.iter().find(its) {
-                return Err(self.link.faults.unreadable(&record.why));
+                return Err(self.link.faults.unreadable(record.why.clone()));
             }
         }
         let history = self.history(label).await?;

@@ -20,6 +20,7 @@ use crate::{
         ids::{LockKey, MaintenanceId},
         lock::ServerLock,
     },
+    shown::OneLine,
     store::{Contents, StoreError, format::FORMAT, optimistic::Commits},
 };
 
@@ -46,9 +47,9 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
     let mut taken: HashMap<MaintenanceId, Pointer> = HashMap::new();
     let mut oddities = Vec::new();
     // A runner can write an object that cannot be read. It costs only itself.
-    let or_oddity = |oddities: &mut Vec<String>, error: StoreError| match error {
+    let or_oddity = |oddities: &mut Vec<OneLine>, error: StoreError| match error {
         StoreError::Unreadable { cause, .. } => {
-            oddities.push(format!("an object cannot be read: {cause}"));
+            oddities.push(format!("an object cannot be read: {cause}").into());
             Ok(())
         }
         error => Err(error),
@@ -56,13 +57,14 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
     for map in &maps {
         let name = map.metadata.name.as_deref().unwrap_or_default();
         if map.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()) {
-            oddities.push(format!("the ConfigMap {name} has owners: the garbage collector deletes it with them"));
+            oddities
+                .push(format!("the ConfigMap {name} has owners: the garbage collector deletes it with them").into());
         }
         if map.immutable == Some(true) {
-            oddities.push(format!("the ConfigMap {name} is immutable: its changes cannot be stored"));
+            oddities.push(format!("the ConfigMap {name} is immutable: its changes cannot be stored").into());
         }
         match kind(map) {
-            "" => oddities.push(format!("the ConfigMap {name} has an unknown kind label: it is not read")),
+            "" => oddities.push(format!("the ConfigMap {name} has an unknown kind label: it is not read").into()),
             "lock" => match Row::of(map, &link.faults) {
                 Ok(row) if only_fenced(map, &row) => {}
                 Ok(row) => locks.push((*row.lock).clone()),
@@ -96,9 +98,9 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
         match taken.get(&record.id) {
             Some(pointer) if pointer.key == record.lock_key => {}
             Some(pointer) => {
-                oddities.push(format!("{} is active, but its name points to {}", record.id, pointer.key));
+                oddities.push(format!("{} is active, but its name points to {}", record.id, pointer.key).into());
             }
-            None => oddities.push(format!("{} is active, but its name is free", record.id)),
+            None => oddities.push(format!("{} is active, but its name is free", record.id).into()),
         }
     }
     Ok(Contents {

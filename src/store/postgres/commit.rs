@@ -86,7 +86,7 @@ impl Approvals {
                 moved.gone.push(escaped(&old.uid.0).into_owned());
             }
         }
-        let owner = after.claim.as_ref().map(|claim| escaped(&claim.owner).into_owned()).unwrap_or_default();
+        let owner = after.claim.as_ref().map(|claim| escaped(claim.owner.raw()).into_owned()).unwrap_or_default();
         for new in &after.approvals {
             let uid = escaped(&new.uid.0).into_owned();
             let used_by = new.used_by.as_ref().map(|uid| escaped(&uid.0).into_owned());

@@ -50,7 +50,7 @@ pub(super) async fn read(link: &StoreClient, start: &AuditStart, most: u32) -> R
         Ok(AuditLine {
             id: id.to_string(),
             position: position(&writer, id, link)?,
-            event: serde_json::from_str(&body).map_err(|_| body),
+            event: serde_json::from_str(&body).map_err(|_| body.into()),
             stamp: Some((role, time(at, &link.faults)?)),
         })
     };

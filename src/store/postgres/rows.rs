@@ -101,7 +101,7 @@ impl LockRow {
         let what = format!("of the lock {key}");
         StoredSlot::into_lock(self.slot.as_ref().map(|slot| json(&what, slot, faults)).transpose()?, &mut lock);
         lock.ownership.claim = self.claim.as_ref().map(|claim| json(&key, claim, faults)).transpose()?;
-        let owner = lock.ownership.claim.as_ref().map(|claim: &Claim| claim.owner.clone());
+        let owner = lock.ownership.claim.as_ref().map(|claim: &Claim| claim.owner.raw().to_owned());
         let given = self.approvals.iter().zip(&self.approval_owners).zip(std::mem::take(&mut self.approval_uses));
         for ((body, by), used_by) in given {
             // The database records the author. Only the claim owner's approvals count. Unreadable

@@ -14,6 +14,7 @@ use crate::{
     maintenance::{
         approval::Approval, ids::LockKey, lock::AuditEvent, quarantine::Unreadable, shared::Shared, state::Maintenance,
     },
+    shown::OneLine,
     store::{Contents, StoreError},
 };
 
@@ -54,7 +55,7 @@ pub(super) async fn read(store: &PostgresStore) -> Result<Contents, StoreError> 
     .fetch_all(&mut *db)
     .await
     .map_err(fault)?;
-    let mut oddities: Vec<String> = oddities.into_iter().map(|(line,)| line).collect();
+    let mut oddities: Vec<OneLine> = oddities.into_iter().map(|(line,)| line.into()).collect();
     let approvals: Vec<(String, String)> = sqlx::query_as("SELECT uid, body FROM metal.approvals ORDER BY id")
         .persistent(!link.pooled)
         .fetch_all(&mut *db)
@@ -62,17 +63,17 @@ pub(super) async fn read(store: &PostgresStore) -> Result<Contents, StoreError> 
         .map_err(fault)?;
     for (uid, body) in &approvals {
         if let Err(error) = serde_json::from_str::<Approval>(body) {
-            oddities.push(format!("the approval {uid} cannot be read and is ignored: {error}"));
+            oddities.push(format!("the approval {uid} cannot be read and is ignored: {error}").into());
         }
     }
     let mut lines = Vec::new();
     for (id, body) in &audit {
         match serde_json::from_str::<AuditEvent>(body) {
             Ok(event) => lines.push(event),
-            Err(error) => oddities.push(format!("the audit line {id} cannot be read: {error}")),
+            Err(error) => oddities.push(format!("the audit line {id} cannot be read: {error}").into()),
         }
     }
-    oddities.extend(rights::disabled(&mut db, link.pooled, faults).await?);
+    oddities.extend(rights::disabled(&mut db, link.pooled, faults).await?.into_iter().map(OneLine::from));
     db.commit().await.map_err(fault)?;
     session.end().await?;
     let mut bindings: Vec<(String, LockKey)> =

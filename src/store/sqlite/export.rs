@@ -43,7 +43,7 @@ pub(super) async fn read(store: &SqliteStore, start: &AuditStart, most: u32) -> 
             id: number.to_string(),
             position: AuditPosition { number, ..AuditPosition::default() },
             event: rows::event((at, namespace, name, uid, generation, by, what, detail), &store.faults)
-                .map_err(|_| raw),
+                .map_err(|_| raw.into()),
             stamp: None,
         }
     };

@@ -346,9 +346,9 @@ pub(super) async fn save_event(
     .bind(event.id.name())
     .bind(&event.uid.0)
     .bind(signed(event.generation, faults)?)
-    .bind(&event.by)
-    .bind(&event.what)
-    .bind(&event.detail)
+    .bind(event.by.raw())
+    .bind(event.what.raw())
+    .bind(event.detail.raw())
     .execute(db)
     .await
     .map_err(|error| faults.sqlx(&error))?;
@@ -366,8 +366,8 @@ pub(super) fn event(row: AuditRow, faults: &ErrorMapper) -> Result<AuditEvent, S
             .map_err(|error| faults.unreadable(format!("an audit line of {namespace:?}/{name:?}: {error}")))?,
         uid: Uid(uid),
         generation: unsigned(generation, faults)?,
-        by,
-        what,
-        detail,
+        by: by.into(),
+        what: what.into(),
+        detail: detail.into(),
     })
 }

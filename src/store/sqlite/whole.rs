@@ -13,6 +13,7 @@ use crate::{
         ids::LockKey,
         quarantine::{Records, Unreadable},
     },
+    shown::OneLine,
     store::{Contents, StoreError},
 };
 
@@ -21,9 +22,9 @@ pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
     let faults = &store.faults;
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     let mut db = store.read().await?;
-    let mut oddities: Vec<String> =
+    let problems: Vec<String> =
         sqlx::query_scalar("PRAGMA integrity_check").fetch_all(&mut *db).await.map_err(fault)?;
-    oddities.retain(|line| line != "ok");
+    let mut oddities: Vec<OneLine> = problems.into_iter().filter(|line| line != "ok").map(OneLine::from).collect();
     let records: Vec<(bool, String, String, String)> =
         sqlx::query_as("SELECT active, lock_key, uid, body FROM maintenances ORDER BY active DESC, ended_at, id")
             .fetch_all(&mut *db)
@@ -48,7 +49,8 @@ pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
         rows::shown(row, records, faults)
     });
     let locks = locks.collect::<Result<Vec<_>, StoreError>>()?;
-    oddities.extend(active.keys().map(|key| format!("records of {key} exist, but its lock was never requested")));
+    let strays = active.keys().map(|key| format!("records of {key} exist, but its lock was never requested"));
+    oddities.extend(strays.map(OneLine::from));
     let bindings: Vec<(String, String)> = sqlx::query_as("SELECT server, lock_key FROM bindings ORDER BY server")
         .fetch_all(&mut *db)
         .await
@@ -64,7 +66,7 @@ pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
         match rows::event(line, faults) {
             Ok(event) => audit.push(event),
             Err(StoreError::Unreadable { cause, .. }) => {
-                oddities.push(format!("an audit line cannot be read: {cause}"));
+                oddities.push(format!("an audit line cannot be read: {cause}").into());
             }
             Err(error) => return Err(error),
         }

@@ -196,7 +196,7 @@ impl Alias {
 
 impl fmt::Display for Alias {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&shown_text::line(&self.0))
     }
 }
 

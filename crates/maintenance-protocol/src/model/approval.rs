@@ -5,7 +5,7 @@ use super::ids::Uid;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::Serialize;
-use shown_text as shown;
+use shown_text::OneLine;
 use std::fmt;
 
 /// An owner's declaration that a server is in use and that maintenances need approval.
@@ -16,23 +16,22 @@ pub struct Claim {
     /// Name of the claim.
     pub id: MaintenanceId,
     /// The server's owner. Approvals must come from a provider configuration with this `owner`.
-    pub owner: String,
+    pub owner: OneLine,
     /// How to contact the owner, for people.
-    pub contact: Option<String>,
+    pub contact: Option<OneLine>,
     /// The server's name in the owner's configuration.
-    pub server: String,
+    pub server: OneLine,
     /// Start of the claim, on the store's clock.
     pub since: Timestamp,
     /// Author of the claim, for people.
-    pub by: String,
+    pub by: OneLine,
 }
 
 impl fmt::Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&shown::line(&self.owner))?;
-        match self.contact.as_deref().map(shown::line) {
-            Some(contact) => write!(f, " (contact: {contact})"),
-            None => Ok(()),
+        match &self.contact {
+            Some(contact) => write!(f, "{} (contact: {contact})", self.owner),
+            None => write!(f, "{}", self.owner),
         }
     }
 }
@@ -66,7 +65,7 @@ pub struct Approval {
     /// When the owner approved, on the store's clock.
     pub at: Timestamp,
     /// Author of the approval, for people.
-    pub by: String,
+    pub by: OneLine,
     /// The record that started with this approval. A `Maintenance` approval covers one run.
     pub used_by: Option<Uid>,
 }

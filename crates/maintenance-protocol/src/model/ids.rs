@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use shown_text as shown;
+use shown_text::{OneLine, line};
 
 /// The reason why a name is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -115,7 +115,7 @@ pub struct LockKey(pub String);
 
 impl fmt::Display for LockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&line(&self.0))
     }
 }
 
@@ -126,7 +126,7 @@ pub struct Uid(pub String);
 
 impl fmt::Display for Uid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&line(&self.0))
     }
 }
 
@@ -144,38 +144,38 @@ pub struct Runner {
     /// The process's ID.
     pub id: RunnerId,
     /// The user's name on that host.
-    pub user: String,
+    pub user: OneLine,
     /// The host's name.
-    pub host: String,
+    pub host: OneLine,
     /// The operating system's process ID.
     pub pid: u32,
     /// Evidence that other processes of the same machine use to detect whether this process still
     /// runs. Empty without such evidence.
     pub process: String,
     /// The detected or configured CI run, for example `ci-4711`.
-    pub run: Option<String>,
+    pub run: Option<OneLine>,
     /// URL of the CI run.
-    pub url: Option<String>,
+    pub url: Option<OneLine>,
     /// The configuration's commit.
-    pub commit: Option<String>,
+    pub commit: Option<OneLine>,
 }
 
 impl Runner {
     /// Creates a process without a CI run and without liveness evidence.
     #[must_use]
     pub fn new(id: impl Into<String>, user: &str, host: &str, pid: u32) -> Self {
-        let (id, user, host) = (RunnerId(id.into()), user.to_owned(), host.to_owned());
+        let (id, user, host) = (RunnerId(id.into()), user.into(), host.into());
         Self { id, user, host, pid, process: String::new(), run: None, url: None, commit: None }
     }
 }
 
 impl fmt::Display for Runner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (user, host) = (shown::line(&self.user), shown::line(&self.host));
-        match (self.run.as_deref().map(shown::line), self.url.as_deref().map(shown::line)) {
+        let Self { user, host, pid, run, url, .. } = self;
+        match (run, url) {
             (Some(run), Some(url)) => write!(f, "run {run} by {user}, {url}"),
             (Some(run), None) => write!(f, "run {run} by {user}"),
-            _ => write!(f, "{user} on {host} (process {})", self.pid),
+            _ => write!(f, "{user} on {host} (process {pid})"),
         }
     }
 }

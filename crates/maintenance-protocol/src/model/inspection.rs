@@ -4,6 +4,7 @@ use super::ids::Uid;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::Serialize;
+use shown_text::OneLine;
 
 /// A maintenance that is blocked until a person has inspected its server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,7 +14,7 @@ pub struct Inspection {
     /// Start of the block, on the store's clock.
     pub since: Timestamp,
     /// The person who restored the store.
-    pub by: String,
+    pub by: OneLine,
     /// The reason that this person gave.
-    pub reason: String,
+    pub reason: OneLine,
 }

@@ -23,6 +23,7 @@ use super::unreadable::Unreadable;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::Serialize;
+use shown_text::OneLine;
 use std::collections::HashMap;
 
 /// End of each process's lease, on the store's clock.
@@ -66,12 +67,12 @@ pub struct AuditEvent {
     /// The current generation.
     pub generation: Generation,
     /// Author of the change: run, host, person.
-    pub by: String,
+    pub by: OneLine,
     /// Kind of change, such as `enqueued`, `adopted`, `admitted`, `prepared`, `releasing`,
     /// `released`, `failed`, `withdrawn`, `dropped`, `stuck`, `claimed` or `approved`.
-    pub what: String,
+    pub what: OneLine,
     /// Details, for people.
-    pub detail: String,
+    pub detail: OneLine,
 }
 
 /// The reason why a transition was refused.

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde::Serialize;
+use shown_text::OneLine;
 
 use super::location::other_cluster;
 
@@ -27,7 +28,7 @@ pub struct NodeWish {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
     /// The Lease's other holder, while it blocks the start.
-    pub held_by: Option<String>,
+    pub held_by: Option<OneLine>,
     /// The Lease that this maintenance possibly acquired. It is recorded before the acquisition.
     pub taken: Option<NodeLease>,
     /// The Node's cluster, as the UID of namespace `kube-system`, last read before the acquisition;
@@ -68,5 +69,5 @@ pub enum NodeView {
     /// This maintenance.
     Ours,
     /// Another component, described for people.
-    Held(String),
+    Held(OneLine),
 }

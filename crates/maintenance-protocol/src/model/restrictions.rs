@@ -8,6 +8,7 @@ use super::shown_time::shown_time;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::Serialize;
+use shown_text::OneLine;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -51,7 +52,7 @@ pub struct Block {
     /// The process that blocked the server.
     pub by: Runner,
     /// The reason, for people.
-    pub reason: String,
+    pub reason: OneLine,
 }
 
 impl fmt::Display for Block {
@@ -73,9 +74,9 @@ pub struct ReleasedName {
     /// When it was released, on the store's clock.
     pub at: Timestamp,
     /// The process that released it, for people.
-    pub by: String,
+    pub by: OneLine,
     /// The reason, for people.
-    pub reason: String,
+    pub reason: OneLine,
     /// The released generation.
     pub generation: Generation,
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use shown_text::OneLine;
 
 use super::{
     drain::DrainRecord,
@@ -40,14 +41,14 @@ pub struct KnownTo {
     /// Start of the management, on the store's clock.
     pub since: Timestamp,
     /// The process that set the mark, for people.
-    pub by: String,
+    pub by: OneLine,
 }
 
 impl KnownTo {
     /// Creates a mark that starts now.
     #[must_use]
     pub fn new(state: &str, since: Timestamp, by: &str) -> Self {
-        Self { state: state.to_owned(), since, by: by.to_owned() }
+        Self { state: state.to_owned(), since, by: by.into() }
     }
 }
 

@@ -5,6 +5,7 @@ use super::ids::Uid;
 use super::shared::Shared;
 use super::state::Maintenance;
 use serde_json::Value;
+use shown_text::OneLine;
 
 /// A record that this version cannot read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub struct Unreadable {
     /// Name of the server, if readable.
     pub server: Option<String>,
     /// The cause.
-    pub why: String,
+    pub why: OneLine,
     /// The stored text, which is written unchanged.
     pub raw: String,
 }
@@ -39,7 +40,7 @@ impl Unreadable {
             uid: Uid(uid.to_owned()),
             id: text(&found["id"]).and_then(|id| id.parse().ok()),
             server: text(&found["spec"]["server"]),
-            why,
+            why: why.into(),
             raw: raw.to_owned(),
         }
     }

@@ -49,11 +49,11 @@ pub fn claim() -> Claim {
     Claim {
         uid: Uid("claim".to_owned()),
         id: records::id("claim"),
-        owner: "owners".to_owned(),
+        owner: "owners".into(),
         contact: None,
-        server: "node-1".to_owned(),
+        server: "node-1".into(),
         since: START,
-        by: String::new(),
+        by: "owners".into(),
     }
 }
 
@@ -111,7 +111,7 @@ impl Chain {
                     not_before: None,
                     expires: None,
                     at: now,
-                    by: String::new(),
+                    by: "owners".into(),
                     used_by: None,
                 };
                 world.write(|lock| lock.ownership.approvals.push(approval));
@@ -137,6 +137,6 @@ fn block(since: Timestamp) -> Block {
         owner: String::new(),
         server: "node-1".to_owned(),
         by: records::runner(0),
-        reason: String::new(),
+        reason: "repair".into(),
     }
 }
