@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::*;
 use crate::{
     clock::SystemClock,
-    store::{Contents, SqliteOptions, SqliteStore, Store as _},
+    store::{Contents, SqliteOptions, SqliteStore, Store as _, StoreError},
 };
 
 /// Forges a CI command, moves the cursor, changes the color, and reverses the text direction.
@@ -94,6 +94,21 @@ async fn printed(store: &Path, call: &[String]) -> String {
     text
 }
 
+/// Returns true if a store can contain this.
+async fn fits(export: &Value) -> bool {
+    let Ok(contents) = serde_json::from_value::<Contents>(export.clone()) else { return false };
+    let folder = tempfile::tempdir().unwrap();
+    contents.violations().is_empty() && filled(&folder.path().join("trial.sqlite"), &contents).await.is_ok()
+}
+
+/// Creates a store with these contents.
+async fn filled(path: &Path, contents: &Contents) -> Result<(), StoreError> {
+    let store = SqliteStore::open(path, Arc::new(SystemClock::default()), SqliteOptions::default()).await?;
+    let filled = store.fill(contents).await;
+    store.close().await;
+    filled
+}
+
 /// Runs every command, for people and as JSON.
 async fn print_everything(store: &Path, ids: &BTreeSet<String>, export: &Path) -> String {
     let text = |value: &str| vec![value.to_owned()];
@@ -106,6 +121,7 @@ async fn print_everything(store: &Path, ids: &BTreeSet<String>, export: &Path) -
         ("shell", text("bash")),
         ("kind", text("postgres")),
         ("identifiers", text("default/node-1")),
+        ("key", text("node-1")),
     ]);
     let mut all = String::new();
     for call in every_command(&Cli::command(), &[], &given) {
@@ -128,8 +144,7 @@ async fn no_text_of_a_store_forges_a_line_of_any_command() {
     let (mut hostile, mut accepted) = (golden, 0);
     for target in &targets {
         let more = injected(hostile.clone(), "", target);
-        let parsed = serde_json::from_value::<Contents>(more.clone());
-        if parsed.is_ok_and(|contents| contents.violations().is_empty()) {
+        if fits(&more).await {
             (hostile, accepted) = (more, accepted + 1);
         } else {
             std::fs::write(&export, more.to_string()).unwrap();
@@ -143,8 +158,7 @@ async fn no_text_of_a_store_forges_a_line_of_any_command() {
     let active = contents.locks.iter().flat_map(|lock| lock.active.iter().map(|record| record.id.to_string()));
     ids.extend(active.chain(contents.history.iter().map(|record| record.id.to_string())));
     let path = folder.path().join("hostile.sqlite");
-    let store = SqliteStore::open(&path, Arc::new(SystemClock::default()), SqliteOptions::default()).await.unwrap();
-    store.fill(&contents).await.unwrap();
+    filled(&path, &contents).await.unwrap();
     let all = print_everything(&path, &ids, &export).await;
     assert!(all.contains("\\n::error title=x::y\\r\\u{1b}[31m\\u{202e}"), "{all}");
 }

@@ -185,7 +185,7 @@ impl Engine {
 
     /// Returns true if a record belongs to our owner and server and has only waited.
     pub(super) fn waited_elsewhere(&self, taken: &Maintenance, spec: &Spec) -> bool {
-        let ours = taken.owner == self.owner() && taken.server() == spec.server;
+        let ours = taken.owner == self.owner() && taken.spec.server == spec.server;
         ours && taken.phase == Phase::Pending && !gate::is_asked(taken)
     }
 

@@ -133,7 +133,7 @@ impl Engine {
             if self.manages(&record.uid) {
                 return None;
             }
-            let elsewhere = key.map_or(record.server() != spec.server, |key| record.lock_key != *key);
+            let elsewhere = key.map_or(record.spec.server != spec.server, |key| record.lock_key != *key);
             if let Some(refusal) = record.refuses_owner(self.owner()) {
                 return Some(refusal.into());
             }

@@ -982,7 +982,7 @@ pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
             0..=2 => {
                 let mut wish = EnqueueRequest { uid: uid.clone(), ..request(&format!("m{who}"), who) };
                 wish.spec.reason = Some(hostile.to_owned());
-                wish.spec.server = hostile.to_owned();
+                wish.spec.server = hostile.into();
                 wish.spec.policy = Policy::OwnerApproval;
                 wish.runner.run = Some(hostile.into());
                 let both = (join(&**store, &this, &wish).await, join(&memory, &this, &wish).await);

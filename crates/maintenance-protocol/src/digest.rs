@@ -76,7 +76,7 @@ impl Spec {
         let complete_when = complete_when.as_ref().map(CompleteWhen::sealed);
         let digested = Digested {
             kind: *kind,
-            server,
+            server: server.raw(),
             policy: *policy,
             require_claim: *require_claim,
             escalate_after: *escalate_after,

@@ -23,7 +23,7 @@ impl ServerLock {
         let records = records.iter().map(|record| Unreadable {
             uid: record.uid.clone(),
             id: Some(record.id.clone()),
-            server: Some(record.spec.server.clone()),
+            server: Some(record.spec.server.to_string()),
             why: why.into(),
             raw: serde_json::to_string(record).unwrap_or_default(),
         });

@@ -216,7 +216,7 @@ impl BootConfigurationModel {
         let base = Spec::new(MaintenanceKind::BootConfiguration, given(&self.server).unwrap_or_default());
         let spec = self.turn().check(diags, engine, base)?;
         let reason = spec.reason.clone().or_else(|| Some(own_reason(given(&self.method)?)));
-        Some(Spec { server: given(&self.server)?.to_owned(), reason, server_power, boot: Some(boot?), ..spec })
+        Some(Spec { server: given(&self.server)?.into(), reason, server_power, boot: Some(boot?), ..spec })
     }
 
     /// Returns the record's name, which follows from the configuration. Without a maintenance it
@@ -299,7 +299,7 @@ impl BootConfigurationModel {
         let own_reason = own_reason(given(&boot.method).unwrap_or_default());
         let mut model = Self {
             effect: Value::Value(effect::of(spec)),
-            server: Value::Value(spec.server.clone()),
+            server: Value::Value(spec.server.to_string()),
             maintenance_id: known(hold.map(ToString::to_string)),
             method: boot.method,
             image: boot.image,

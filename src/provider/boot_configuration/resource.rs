@@ -182,7 +182,7 @@ impl Resource for ServerBootConfiguration {
         let spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
         model.boot().hand_over(&engine);
-        let server = spec.server.clone();
+        let server = spec.server.to_string();
         let hold = hold_named(diags, &model.maintenance_id);
         let parent = review::hold(diags, &engine, hold.as_ref(), &server).await.ok()?;
         let state = Private::new_state();
@@ -233,7 +233,7 @@ impl Resource for ServerBootConfiguration {
         model.boot().hand_over(&engine);
         // A failed change boots the previous image again.
         engine.remember_addresses(given(&prior.image));
-        let server = spec.server.clone();
+        let server = spec.server.to_string();
         let state = Private::state_or_new(&private);
         if let Some(uid) = Private::uid(&private) {
             let versions = (&prior.ignition_wo_version, &model.ignition_wo_version);

@@ -80,7 +80,7 @@ impl ServerLock {
     async fn lock(&self, diags: &mut Diagnostics, mut model: LockModel) -> Option<Opened<Value<LockModel>>> {
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
-        let (id, server) = (model.name_id()?, spec.server.clone());
+        let (id, server) = (model.name_id()?, spec.server.to_string());
         let (timeout, release_timeout) = model.time_limits();
         // Use a new state id: closing would otherwise release another state's record.
         let asking = AskingState { state: Private::new_state(), ephemeral: true, ..AskingState::default() };

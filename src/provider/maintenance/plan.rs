@@ -151,7 +151,7 @@ impl ServerMaintenance {
 
     fn lasting(&self, model: &MaintenanceModel, spec: &Spec, holds: bool) -> Lasting {
         Lasting {
-            name: PlannedName { id: model.name_id(), server: spec.server.clone() },
+            name: PlannedName { id: model.name_id(), server: spec.server.to_string() },
             holds,
             expires_after: spec.expires_after,
             patience: self.patience(model),

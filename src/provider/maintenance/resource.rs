@@ -161,7 +161,7 @@ impl Resource for ServerMaintenance {
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
-        let server = spec.server.clone();
+        let server = spec.server.to_string();
         model.hand_over(&engine);
         let id = model.name_id()?;
         let (state, replaces) = (Private::new_state(), engine.predecessor(&id).filter(|_| !model.adopts()));
@@ -196,7 +196,7 @@ impl Resource for ServerMaintenance {
         model.take_write_only(&config);
         let mut spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
-        let server = spec.server.clone();
+        let server = spec.server.to_string();
         model.hand_over(&engine);
         // A failed change boots the previous image again.
         let previous = prior.boot_configuration.as_ref_option().and_then(|boot| given(&boot.image));

@@ -70,7 +70,7 @@ impl ServerOperationAction {
     async fn make(&self, diags: &mut Diagnostics, model: &OperationModel, progress: &Progress) -> Option<()> {
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
-        let (server, id) = (spec.server.clone(), model.name_id()?);
+        let (server, id) = (spec.server.to_string(), model.name_id()?);
         let turn = self.turn(&id);
         let _turn = tokio::select! {
             turn = turn.lock() => turn,

@@ -258,7 +258,7 @@ impl Resource for ServerOperation {
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
-        let server = spec.server.clone();
+        let server = spec.server.to_string();
         let hold = hold_named(diags, &model.maintenance_id);
         let parent = review::hold(diags, &engine, hold.as_ref(), &server).await.ok()?;
         let wish = MaintenanceRequest {
@@ -294,7 +294,7 @@ impl Resource for ServerOperation {
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
-        let server = spec.server.clone();
+        let server = spec.server.to_string();
         let wish = MaintenanceRequest {
             id: model.name_id()?,
             spec,

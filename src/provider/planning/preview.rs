@@ -280,7 +280,7 @@ impl DataSource for MaintenancePreview {
         let id: Option<MaintenanceId> = given(&model.maintenance).and_then(|text| text.parse().ok());
         let Value::Value(servers) = &model.servers else { return None };
         let specs: Vec<Spec> =
-            servers.iter().filter_map(given).map(|server| Spec { server: server.to_owned(), ..spec.clone() }).collect();
+            servers.iter().filter_map(given).map(|server| Spec { server: server.into(), ..spec.clone() }).collect();
         let looks: Vec<_> = specs.iter().map(|spec| Box::pin(preview(&engine, spec, id.as_ref(), timeout))).collect();
         let looks = stream::iter(looks).buffered(AT_ONCE).collect::<Vec<_>>();
         model.previews = Value::Value(Box::pin(self.cell.read(diags, "the servers", looks)).await?);

@@ -169,7 +169,7 @@ impl Prospect {
     fn of(engine: &Engine, spec: &Spec, seen: &SeenServer) -> Self {
         let power = seen.machine.as_ref().map(|machine| machine.power);
         Self {
-            server: spec.server.clone(),
+            server: spec.server.to_string(),
             effect: spec.effect(),
             stated_effect: spec.stated_effect(power),
             power,

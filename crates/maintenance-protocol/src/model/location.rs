@@ -4,18 +4,19 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use shown_text::{OneLine, line};
 
 /// A backend's kind, by its block name in the provider configuration. A record can contain a kind
 /// that this version does not support.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct BackendKind(String);
+pub struct BackendKind(OneLine);
 
 impl BackendKind {
     /// Creates the kind with this name.
     #[must_use]
     pub fn named(name: &str) -> Self {
-        Self(name.to_owned())
+        Self(name.into())
     }
 
     /// Returns the name.
@@ -27,7 +28,7 @@ impl BackendKind {
 
 impl fmt::Display for BackendKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        self.0.fmt(f)
     }
 }
 
@@ -114,18 +115,19 @@ impl Location {
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.backend)?;
-        if let Some(cluster) = &self.cluster {
-            write!(f, ", cluster {}", cluster.address)?;
-            if let Some(uid) = &cluster.uid {
-                write!(f, " (UID of kube-system: {uid})")?;
+        let Self { backend, cluster, namespace, system } = self;
+        write!(f, "{backend}")?;
+        if let Some(ClusterIdentity { address, uid, .. }) = cluster {
+            write!(f, ", cluster {}", line(address))?;
+            if let Some(uid) = uid {
+                write!(f, " (UID of kube-system: {})", line(uid))?;
             }
         }
-        if let Some(namespace) = &self.namespace {
-            write!(f, ", namespace {namespace}")?;
+        if let Some(namespace) = namespace {
+            write!(f, ", namespace {}", line(namespace))?;
         }
-        if let Some(system) = &self.system {
-            write!(f, ", system {system}")?;
+        if let Some(system) = system {
+            write!(f, ", system {}", line(system))?;
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use super::{
     service::ServiceSpec,
     window::WindowSpec,
 };
-use shown_text as shown;
+use shown_text::{OneLine, line};
 
 /// Policy for claimed servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,7 +133,7 @@ pub struct Spec {
     /// Kind of the maintenance.
     pub kind: MaintenanceKind,
     /// The server's name in the configuration.
-    pub server: String,
+    pub server: OneLine,
     /// The maintenance whose lock this request uses, without its own queue position.
     pub parent: Option<Uid>,
     /// Policy for the owner's approval.
@@ -190,7 +190,7 @@ impl Spec {
     pub fn new(kind: MaintenanceKind, server: &str) -> Self {
         Self {
             kind,
-            server: server.to_owned(),
+            server: server.into(),
             parent: None,
             policy: Policy::Enforced,
             require_claim: false,
@@ -273,7 +273,7 @@ impl Spec {
             parts.push(format!("reason {reason:?}"));
         }
         if let Some(ticket) = &self.ticket {
-            parts.push(format!("ticket {}", shown::line(ticket)));
+            parts.push(format!("ticket {}", line(ticket)));
         }
         parts.push(format!("policy {}", self.policy));
         parts.push(format!("priority {}", self.priority));
@@ -296,9 +296,7 @@ impl Spec {
             parts.push(format!("allow_under {}", self.allow_under.join(",")));
         }
         parts.extend(
-            self.triggers
-                .iter()
-                .map(|(name, value)| format!("triggers.{}=sha256:{}", shown::line(name), shown_digest(value))),
+            self.triggers.iter().map(|(name, value)| format!("triggers.{}=sha256:{}", line(name), shown_digest(value))),
         );
         parts.join(", ")
     }
