@@ -64,7 +64,7 @@ pub(super) fn shown(asked: &PendingMaintenance) -> String {
         text.push_str(&format!(", starts only in {window}"));
     }
     if !asked.effect.is_empty() {
-        text.push_str(&format!("; the server {}", asked.effect.trim_end_matches('.')));
+        text.push_str(&format!("; the server {}", asked.effect.shown().trim_end_matches('.')));
     }
     text.push_str(match (asked.policy, asked.allowed) {
         (Policy::Enforced, _) => "; approval not required",

@@ -13,6 +13,7 @@ use crate::{
     engine::{Engine, EngineError},
     maintenance::{approval::PendingMaintenance, ids::MaintenanceId, spec::Policy},
     store::RecordLookup,
+    shown::OneLine,
 };
 
 use super::{
@@ -103,7 +104,7 @@ impl OwnerCommands for InCluster<'_> {
             let key = self.engine.known_lock_key(&name).await;
             let pending = self.engine.asked_there(self.there, &name, key.as_ref(), claim.approved).await?;
             let phase = claim.phase.as_deref().unwrap_or("Unbound");
-            let owner = claim.owner.as_deref().unwrap_or("not created by this provider");
+            let owner = claim.owner.as_ref().map_or("not created by this provider", OneLine::shown);
             text.push_str(&format!("{name}  {owner}, as {}, {phase}\n", claim.id));
             for asked in &pending {
                 text.push_str(&format!("  asked     {}\n", shown(asked)));

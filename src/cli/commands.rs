@@ -20,6 +20,7 @@ use crate::{
     },
     settings::{self, BackendInput, Environment, Input, SettingsError},
     store::StoreError,
+    shown::OneLine,
 };
 
 use super::{
@@ -100,7 +101,7 @@ impl From<EngineError> for CommandError {
                     Self::Elsewhere(Box::new(refusal), advice)
                 }
                 Refusal::OtherOwner { id, existing, asked } => {
-                    Self::OtherOwner { id: id.clone(), existing: existing.clone(), asked: asked.clone() }
+                    Self::OtherOwner { id: id.clone(), existing: existing.to_string(), asked: asked.clone() }
                 }
                 _ => Self::Engine(EngineError::Refused(refusal)),
             },
@@ -298,7 +299,7 @@ async fn dispatch(
                 (_, Some(reason)) => format!("{} ({reason:?})", engine.runner()),
                 _ => engine.runner().to_string(),
             };
-            let ending = Ending::CompletedBy(by);
+            let ending = Ending::CompletedBy(by.into());
             let released = engine.release(&record.uid, record.server(), ending, &control(&timeout, stop)?).await;
             match released {
                 Ok(Some(driven)) => ended(engine, &driven, json).await,
@@ -363,7 +364,7 @@ async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<
                 && !restore::verifies(record)
                 && !gate::never_ours(record) =>
         {
-            let cause = gate::lost(record).unwrap_or("an external system took the server over").to_owned();
+            let cause = gate::lost(record).map_or("an external system took the server over", OneLine::shown).to_owned();
             let observed = engine.observed(record).await.to_string();
             Err(CommandError::NotRestored {
                 id: record.id.clone(),

@@ -61,7 +61,7 @@ fn ended_early(phase: &Phase, ends_by_itself: bool) -> Option<String> {
     match phase {
         Phase::Completed { ending: Ending::CompletedBy(_), .. } if ends_by_itself => None,
         Phase::Completed { ending, .. } => Some(ending.to_string()),
-        Phase::Failed { cause, .. } => Some(cause.clone()),
+        Phase::Failed { cause, .. } => Some(cause.to_string()),
         phase => Some(phase.name().to_owned()),
     }
 }
@@ -74,11 +74,11 @@ mod tests {
     fn only_its_own_complete_when_is_a_good_end() {
         let at = jiff::Timestamp::UNIX_EPOCH;
         let completed = |ending| Phase::Completed { at, ending };
-        let by = Ending::CompletedBy("power is Off".to_owned());
+        let by = Ending::CompletedBy("power is Off".into());
         assert_eq!(ended_early(&completed(by.clone()), true), None);
         assert_eq!(ended_early(&completed(by), false).as_deref(), Some("completed by power is Off"));
         assert_eq!(ended_early(&completed(Ending::Expired), true).as_deref(), Some("expired"));
-        let failed = Phase::Failed { at, cause: "no image".to_owned() };
+        let failed = Phase::Failed { at, cause: "no image".into() };
         assert_eq!(ended_early(&failed, true).as_deref(), Some("no image"));
     }
 }

@@ -84,7 +84,7 @@ pub(super) fn next(record: &Maintenance, common: &GlobalArgs) -> String {
     let plugin = plugin_at(record.location.as_ref()).filter(|_| common.backend.repeated().is_empty());
     let backend = plugin.map(BackendPlugin::name).filter(|name| *name != common.backend.plugin.name());
     let backend = backend.map(|name| format!(" --backend {name}")).unwrap_or_default();
-    let owner = shell_word(&record.owner);
+    let owner = shell_word(record.owner.shown());
     format!("{NAME} complete {} --owner {owner}{}{backend}", record.id, common.repeated())
 }
 

@@ -30,7 +30,7 @@ pub(super) fn queue(lines: &[QueueRow], store: &str, now: Timestamp, flags: &str
         let since = line.admitted_at.unwrap_or(line.requested_at);
         let age = now.duration_since(since).as_secs().max(0).unsigned_abs();
         rows.push([
-            if same { String::new() } else { line.server.clone() },
+            if same { String::new() } else { line.server.to_string() },
             state(line),
             line.id.to_string(),
             span(age),
@@ -50,7 +50,7 @@ pub(super) fn queue(lines: &[QueueRow], store: &str, now: Timestamp, flags: &str
     }
     let mut names: BTreeMap<&LockKey, Vec<&str>> = BTreeMap::new();
     for line in lines {
-        names.entry(&line.lock_key).or_default().push(&line.server);
+        names.entry(&line.lock_key).or_default().push(line.server.shown());
     }
     for shared in names.into_iter().filter_map(|(key, names)| shared_lock(key, names)) {
         text.push_str(&format!("\n{}.\n", shown::line(&shared)));
@@ -198,6 +198,7 @@ pub(super) mod tests {
     };
 
     use super::*;
+    use crate::shown::OneLine;
 
     pub(in crate::cli) fn now() -> Timestamp {
         "2026-11-21T10:00:00Z".parse().unwrap()
@@ -207,8 +208,8 @@ pub(super) mod tests {
     /// compile until it is listed here.
     fn after(before: Option<&Phase>) -> Vec<Phase> {
         let at = now();
-        let delays = [None, Some("no answer within 10s".to_owned())];
-        let progress = |waits_for: &Option<String>| Progress {
+        let delays = [None, Some("no answer within 10s".into())];
+        let progress = |waits_for: &Option<OneLine>| Progress {
             waits_for: waits_for.clone(),
             ..Progress::new(vec![Step::SwitchOff, Step::ConfigureBoot], at)
         };
@@ -217,7 +218,7 @@ pub(super) mod tests {
             Some(Phase::Pending) => delays.iter().map(|delay| Phase::Preparing(progress(delay))).collect(),
             Some(Phase::Preparing(_)) => vec![Phase::InMaintenance { since: at }],
             Some(Phase::InMaintenance { .. }) => {
-                let stuck = [None, Some("the BMC refused the connection".to_owned())];
+                let stuck = [None, Some("the BMC refused the connection".into())];
                 let all = delays.iter().flat_map(|delay| stuck.iter().map(move |stuck| (delay, stuck)));
                 all.map(|(delay, stuck)| Phase::Releasing {
                     ending: Ending::Completed,
@@ -227,7 +228,7 @@ pub(super) mod tests {
                 .collect()
             }
             Some(Phase::Releasing { .. }) => vec![Phase::Completed { at, ending: Ending::Completed }],
-            Some(Phase::Completed { .. }) => vec![Phase::Failed { at, cause: "x".to_owned() }],
+            Some(Phase::Completed { .. }) => vec![Phase::Failed { at, cause: "x".into() }],
             Some(Phase::Failed { .. }) => Vec::new(),
         }
     }
@@ -235,7 +236,7 @@ pub(super) mod tests {
     pub(in crate::cli) fn row(phase: &Phase, process: ProcessState) -> QueueRow {
         let waits = *phase == Phase::Pending;
         QueueRow {
-            server: "node1".to_owned(),
+            server: "node1".into(),
             lock_key: LockKey("key".to_owned()),
             id: MaintenanceId::new("ops", "bios").unwrap(),
             state: phase.name(),
@@ -250,7 +251,7 @@ pub(super) mod tests {
             process,
             step: phase.progress().map(Progress::place),
             doing: phase.progress().and_then(Progress::doing),
-            owner: "ops".to_owned(),
+            owner: "ops".into(),
             reason: None,
             ticket: None,
             priority: 0,
@@ -286,7 +287,7 @@ pub(super) mod tests {
     fn what_needs_action_comes_first_and_its_command_can_be_pasted() {
         let stuck = after(Some(&Phase::InMaintenance { since: now() })).remove(1);
         let stuck = QueueRow {
-            reason: Some("disk 3".to_owned()),
+            reason: Some("disk 3".into()),
             expires_at: Some(now()),
             ..row(&stuck, ProcessState::Detached)
         };

@@ -131,7 +131,7 @@ pub(super) fn accepted(record: &Maintenance, request: Option<&DeletionResult>, j
         return pretty(&json!({ "id": id, "server": server, "finish": "AcceptedAsIs", "request": request }));
     }
     let mut text = format!("{id} has ended; {server} was not changed\n");
-    let system = record.gates.iter().map(|gate| gate.system.name.as_str()).collect::<Vec<_>>().join(", ");
+    let system = record.gates.iter().map(|gate| gate.system.name.shown()).collect::<Vec<_>>().join(", ");
     match request {
         None => {}
         Some(DeletionResult::Gone) => {

@@ -223,9 +223,9 @@ impl Reconciler<'_> {
         let reply = match result {
             None => Reply::Unknown,
             Some(Ok(())) => Reply::Accepted,
-            Some(Err(error)) if error.outcome_unknown() => Reply::Unclear { message: said(&error, &opened) },
+            Some(Err(error)) if error.outcome_unknown() => Reply::Unclear { message: said(&error, &opened).into() },
             Some(Err(error)) => {
-                Reply::Refused { message: with_pause(&error, said(&error, &opened)), transient: error.is_transient() }
+                Reply::Refused { message: with_pause(&error, said(&error, &opened)).into(), transient: error.is_transient() }
             }
         };
         if let Some(message) = reply.message() {
@@ -357,10 +357,10 @@ fn with_pause(error: &BackendError, said: String) -> String {
 /// Other calls of unknown outcome fail immediately and are not sent again either.
 fn late_reply(error: &BackendError, restarts: bool) -> Reply {
     if restarts && error.outcome_unknown() {
-        return Reply::Unclear { message: error.to_string() };
+        return Reply::Unclear { message: error.to_string().into() };
     }
     let transient = error.is_transient() && !error.outcome_unknown();
-    Reply::Refused { message: with_pause(error, error.to_string()), transient }
+    Reply::Refused { message: with_pause(error, error.to_string()).into(), transient }
 }
 
 async fn perform(machine: Arc<dyn Machine>, action: Action) -> Result<(), BackendError> {
@@ -397,7 +397,7 @@ mod tests {
             message: "the fan tray is missing".to_owned(),
             nothing_changed,
         };
-        assert!(matches!(late_reply(&failed(false), true), Reply::Unclear { message } if message.contains("fan tray")));
+        assert!(matches!(late_reply(&failed(false), true), Reply::Unclear { message } if message.shown().contains("fan tray")));
         assert!(matches!(late_reply(&failed(false), false), Reply::Refused { transient: false, .. }));
         for restarts in [false, true] {
             assert!(matches!(late_reply(&failed(true), restarts), Reply::Refused { transient: true, .. }));

@@ -104,8 +104,8 @@ impl Engine {
                         let asks = lock.active.iter().find(|record| record.id == *id);
                         let asked = asks
                             .map(|found| found.awaiting_consent().map_or(found.digest.clone(), |it| it.digest.clone()));
-                        let digest = wish.digest.clone().or(asked).ok_or(Refusal::Gone)?;
-                        Scope::Maintenance { id: id.clone(), digest }
+                        let digest = wish.digest.clone().or(asked.map(OneLine::into_raw)).ok_or(Refusal::Gone)?;
+                        Scope::Maintenance { id: id.clone(), digest: digest.into() }
                     }
                 };
                 let approval = Approval {

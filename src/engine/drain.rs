@@ -114,7 +114,7 @@ impl Engine {
     pub(super) fn leaves_node(&self, record: &Maintenance) {
         let Some(drained) = &record.drained else { return };
         let node = &drained.node;
-        let or = self.drainer(record.server()).map(|drainer| format!(", or {}", drainer.by_hand(node)));
+        let or = self.drainer(record.server()).map(|drainer| format!(", or {}", drainer.by_hand(node.shown())));
         tracing::warn!(
             "{}: Node {node} is not changed; if it is cordoned for this maintenance, run `terraform-provider-metal \
              tidy --nodes` once it is Ready{}",
@@ -181,7 +181,7 @@ impl Reconciler<'_> {
             matches!(&record.phase, Phase::Releasing { ending, .. } if !matches!(ending, Ending::Failed(_)));
         let mut view = match known {
             Some(view) => view,
-            None => match self.node_view(node, record, wish).await {
+            None => match self.node_view(node.raw(), record, wish).await {
                 // The cluster's API server can run on the server under restore.
                 Err(error) if wanted_back && step == Some(Step::StopForRestore) && !again => {
                     tracing::warn!("Node {node}: whether it was uncordoned is not known: {error}");
@@ -191,11 +191,11 @@ impl Reconciler<'_> {
             },
         };
         if let Some(uid) = &view.left_by {
-            view.held_by = match self.engine.store().find_uid(&Uid(uid.clone())).await {
-                Ok(Some(RecordLookup::Active(other))) => Some(format!("the maintenance {}", other.id)),
+            view.held_by = match self.engine.store().find_uid(&Uid(uid.raw().to_owned())).await {
+                Ok(Some(RecordLookup::Active(other))) => Some(format!("the maintenance {}", other.id).into()),
                 // A Node that an ended maintenance left cordoned is free.
                 Ok(_) => view.held_by,
-                Err(error) => Some(format!("a maintenance in this store, whose state cannot be read: {error}")),
+                Err(error) => Some(format!("a maintenance in this store, whose state cannot be read: {error}").into()),
             };
             view.left_by.take_if(|_| view.held_by.is_some());
         }
@@ -234,14 +234,14 @@ impl Reconciler<'_> {
             Step::UncordonNode => (record.drained.as_ref()?.node.clone(), None),
             _ => return None,
         };
-        Some((node, wish, self.by(record)))
+        Some((node.into_raw(), wish, self.by(record)))
     }
 
     /// Reads the Node that was drained for the parent maintenance.
     async fn look_drained(&mut self) -> Result<(), BackendError> {
         let Some(holder) = self.holder() else { return Ok(()) };
         let Some(drained) = &holder.drained else { return Ok(()) };
-        let view = self.node_view(&drained.node, holder, None).await?;
+        let view = self.node_view(drained.node.raw(), holder, None).await?;
         self.saw_node(view);
         Ok(())
     }
@@ -281,17 +281,17 @@ impl Reconciler<'_> {
             });
             let renamed = renamed.map(|known| &known.node);
             for node in record.drained.iter().flat_map(|drained| &drained.before).chain(renamed) {
-                nodes.uncordon(node, &by).await.map_err(|cause| of_drain(record, node, cause))?;
+                nodes.uncordon(node.raw(), &by).await.map_err(|cause| of_drain(record, node.shown(), cause))?;
             }
         }
         let (node, called) = match (action, drain::wanted(&record.spec), &record.drained) {
-            (Action::CordonNode { .. }, Some(wish), _) => (&wish.node, nodes.cordon(&wish.node, &by).await),
+            (Action::CordonNode { .. }, Some(wish), _) => (&wish.node, nodes.cordon(wish.node.raw(), &by).await),
             (Action::EvictPods, Some(wish), _) => (&wish.node, nodes.evict(wish).await),
             (Action::UncordonNode, _, Some(drained)) if !drained.theirs => {
-                (&drained.node, nodes.uncordon(&drained.node, &by).await.map(drop))
+                (&drained.node, nodes.uncordon(drained.node.raw(), &by).await.map(drop))
             }
             _ => return Ok(()),
         };
-        called.map_err(|cause| of_drain(record, node, cause))
+        called.map_err(|cause| of_drain(record, node.shown(), cause))
     }
 }

@@ -63,8 +63,8 @@ impl Engine {
         held: Option<&Maintenance>,
     ) -> Option<String> {
         let node = &wish.node;
-        let drainer = self.drainer(&spec.server).ok()?;
-        Some(match drainer.look(node, by, Some(wish)).await {
+        let drainer = self.drainer(spec.server.shown()).ok()?;
+        Some(match drainer.look(node.raw(), by, Some(wish)).await {
             Err(error) => format!("Node: {node} is drained first; its current state was not checked: {error}."),
             Ok(view) if !view.exists => {
                 format!(
@@ -91,8 +91,8 @@ impl Engine {
     async fn drained_now(&self, record: &Maintenance) -> Option<Result<DrainView, BackendError>> {
         let drained = record.drained.as_ref()?;
         let nodes = self.drainer(record.server()).ok()?;
-        let seen = nodes.glance(&drained.node, &wish_of(record, self.store().id())).await;
-        Some(seen.map_err(|cause| of_drain(record, &drained.node, cause)))
+        let seen = nodes.glance(drained.node.shown(), &wish_of(record, self.store().id())).await;
+        Some(seen.map_err(|cause| of_drain(record, drained.node.shown(), cause)))
     }
 
     /// Returns the reason if the maintenance's drained Node can receive Pods again.

@@ -46,7 +46,7 @@ impl Engine {
     ) -> Result<ReconcileResult, EngineError> {
         let wish = &MaintenanceRequest { spec: self.as_asked_here(&wish.spec), ..wish.clone() };
         let mut server = tokio::select! {
-            server = self.identified(&wish.spec.server, control) => server?,
+            server = self.identified(wish.spec.server.shown(), control) => server?,
             () = control.stop.cancelled() => return Err(EngineError::Stopped),
         };
         let identified_at = self.parts.clock.monotonic();
@@ -57,7 +57,7 @@ impl Engine {
             () = control.stop.cancelled() => return Err(EngineError::Stopped),
         };
         let location = tokio::select! {
-            location = self.located_at(&wish.spec.server, control) => location?,
+            location = self.located_at(wish.spec.server.shown(), control) => location?,
             () = control.stop.cancelled() => return Err(EngineError::Stopped),
         };
         self.lease.keep().await?;
@@ -67,7 +67,7 @@ impl Engine {
                 // Another process moved an identifier after the read.
                 Err(EngineError::Refused(Refusal::AliasMoved { .. })) if races < RACES => {
                     races += 1;
-                    server = self.identified(&wish.spec.server, control).await?;
+                    server = self.identified(wish.spec.server.shown(), control).await?;
                     key.clone_from(&server.key);
                     continue;
                 }
@@ -90,16 +90,16 @@ impl Engine {
                     let alias = server.fresh.swap_remove(0);
                     return Err(Refusal::AliasMoved { alias }.into());
                 }
-                server = self.identified(&wish.spec.server, control).await?;
+                server = self.identified(wish.spec.server.shown(), control).await?;
                 key.clone_from(&server.key);
                 continue;
             }
             let Some((fence, driving)) = attached else {
                 return self.unattended(&key, &uid).await;
             };
-            let mut drive = Reconciler::new(self, &key, &wish.spec.server, &uid, fence, driving);
+            let mut drive = Reconciler::new(self, &key, wish.spec.server.shown(), &uid, fence, driving);
             drive.concludes = Some(wish.asking.state.clone()).filter(|_| !wish.asking.ephemeral);
-            drive.identified_at = self.seen_as(&wish.spec.server, &server, identified_at);
+            drive.identified_at = self.seen_as(wish.spec.server.shown(), &server, identified_at);
             let leftover = self.is_ending(&uid).await?;
             let driven = drive.run(Goal::Hold(wish.wait_for), control).await?;
             // An earlier run died during the restore. The restore is complete now; start the
@@ -233,7 +233,7 @@ impl Engine {
             let change = &RecordChange::PrepareAgain;
             self.apply(&record.lock_key, &LockChange::Driven { uid, fence, change }).await?;
         }
-        let mut drive = Reconciler::new(self, &record.lock_key, &wish.spec.server, uid, fence, driving);
+        let mut drive = Reconciler::new(self, &record.lock_key, wish.spec.server.shown(), uid, fence, driving);
         Ok(Some(drive.run(Goal::Hold(wish.wait_for), control).await?))
     }
 
@@ -286,7 +286,7 @@ impl Engine {
             Box::pin(self.reach(&active, control)).await?;
         }
         drop(active);
-        let ending = Ending::Released { by: self.runner().to_string(), reason: reason.to_owned(), seen };
+        let ending = Ending::Released { by: self.runner().to_string().into(), reason: reason.into(), seen };
         let (record, fence, driving) =
             Box::pin(self.fence_holder(id, seen, Some(&ending), (reason, block), control)).await?;
         let mut drive = Reconciler::new(self, &record.lock_key, record.server(), &record.uid, fence, driving);
@@ -324,7 +324,7 @@ impl Engine {
         self.leaves_node(&record);
         let reason = format!("{reason}; nothing was restored");
         let by = self.runner().to_string();
-        let change = &RecordChange::Abandon(Ending::Released { by, reason, seen });
+        let change = &RecordChange::Abandon(Ending::Released { by: by.into(), reason: reason.into(), seen });
         self.apply(&record.lock_key, &LockChange::Driven { uid: &record.uid, fence, change }).await?;
         driving.over();
         Ok((record, taken_back))

@@ -71,7 +71,7 @@ impl Engine {
         }
         let ours = |record: &&Maintenance| Some(&record.id) == asked.id && self.manages(&record.uid);
         let known = lock.active.iter().map(|record| &**record).find(ours).and_then(|record| record.known_to.as_ref());
-        let state = known.map_or_else(|| "a plan".to_owned(), |known| known.state.clone());
+        let state = known.map_or_else(|| "a plan".to_owned(), |known| known.state.raw().to_owned());
         let unnamed = || MaintenanceId::new("unknown", "unknown").ok();
         let gates = self.systems(&spec).await.unwrap_or_default();
         let request = asked.id.cloned().or_else(unnamed).map(|id| EnqueueRequest {

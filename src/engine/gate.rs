@@ -19,6 +19,7 @@ use crate::{
         step::Step,
     },
     store::StoreError,
+    shown::OneLine,
 };
 
 use super::{Control, Engine, EngineError, act::LookError, drive::Reconciler, stops_node};
@@ -81,9 +82,9 @@ pub(super) fn wish_to(record: &Maintenance, gate: Option<&GateRecord>, store: &s
         enters: gate.is_some_and(|gate| gate.system.enters),
         entered: gate.is_some_and(|gate| gate.entered),
         leaving: record.phase.progress().and_then(Progress::step) == Some(Step::LeaveGate),
-        namespace: record.location.as_ref().and_then(|location| location.namespace.clone()),
+        namespace: record.location.as_ref().and_then(|location| location.namespace.clone().map(OneLine::into_raw)),
         outer: gate::outer(&record.gates),
-        ..wish_for(&record.spec, &record.owner, store)
+        ..wish_for(&record.spec, record.owner.shown(), store)
     }
 }
 
@@ -100,8 +101,8 @@ pub(super) fn wish_for(spec: &Spec, owner: &str, store: &str) -> ExternalRequest
             Policy::OwnerApproval | Policy::Enforced => Asks::Nobody,
         },
         priority: spec.priority,
-        reason: spec.reason.clone(),
-        ticket: spec.ticket.clone(),
+        reason: spec.reason.clone().map(OneLine::into_raw),
+        ticket: spec.ticket.clone().map(OneLine::into_raw),
         asked: false,
         entered: false,
         enters: spec.kind != MaintenanceKind::Operation && spec.parent.is_none(),
@@ -121,11 +122,11 @@ impl Engine {
 
     /// Returns the gates that a request must pass, outermost first.
     pub async fn systems(&self, spec: &Spec) -> Result<Vec<ExternalSystem>, EngineError> {
-        let machine = self.machine(&spec.server)?;
+        let machine = self.machine(spec.server.shown())?;
         let mut systems = Vec::new();
         // The parent's grants cover child requests. Changes that stop nothing skip these gates.
         for kind in self.parts.gates.iter().filter(|_| spec.parent.is_none() && stops_node(spec)) {
-            systems.extend(kind.of(&spec.server, Some(Arc::clone(&machine))).system(false).await?);
+            systems.extend(kind.of(spec.server.shown(), Some(Arc::clone(&machine))).system(false).await?);
         }
         if let Some(own) = machine.maintenance_system()
             && let Some(system) = own.system(spec.kind == MaintenanceKind::Operation).await?
@@ -149,7 +150,7 @@ impl Engine {
 
     /// Returns the gates' notes on a request for a reviewer; empty without gates.
     pub async fn outlook(&self, spec: &Spec, id: Option<&str>) -> Result<Outlook, EngineError> {
-        let machine = self.machine(&spec.server)?;
+        let machine = self.machine(spec.server.shown())?;
         let spec = self.as_asked_here(spec);
         let wish = ExternalRequest {
             id: id.unwrap_or_default().to_owned(),
@@ -157,7 +158,7 @@ impl Engine {
         };
         let mut outlook = Outlook::default();
         for kind in self.parts.gates.iter().filter(|_| spec.parent.is_none() && stops_node(&spec)) {
-            let gate = kind.of(&spec.server, Some(Arc::clone(&machine)));
+            let gate = kind.of(spec.server.shown(), Some(Arc::clone(&machine)));
             let wish = ExternalRequest { enters: true, ..wish.clone() };
             outlook.add(match gate.outlook(&wish).await {
                 Ok(told) => told,

@@ -158,7 +158,7 @@ impl Reconciler<'_> {
         let change = match record.phase {
             Phase::Pending => return self.refuse(why, deadline, control).await.map(Some),
             Phase::Preparing(_) if record.update.is_some() => RecordChange::Undo(cause),
-            Phase::Preparing(_) => RecordChange::BeginRelease(Ending::Failed(cause)),
+            Phase::Preparing(_) => RecordChange::BeginRelease(Ending::Failed(cause.into())),
             Phase::InMaintenance { .. } => RecordChange::RefuseUpdate(why),
             Phase::Releasing { .. } => RecordChange::Stuck(cause),
             Phase::Completed { .. } | Phase::Failed { .. } => return Ok(None),

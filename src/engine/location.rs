@@ -144,7 +144,7 @@ impl Engine {
 
     /// Returns a specification's gates, after a short wait for silent systems.
     pub(super) async fn systems_of(&self, spec: &Spec, control: &Control) -> Result<Vec<ExternalSystem>, EngineError> {
-        let mut waiting = Waiting::new(self, &spec.server, control, control.timeout.min(BRIEF));
+        let mut waiting = Waiting::new(self, spec.server.shown(), control, control.timeout.min(BRIEF));
         loop {
             let systems = self.systems(spec).await;
             if let Some(systems) = waiting.judge(systems).await {

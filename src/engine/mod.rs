@@ -273,13 +273,13 @@ impl Engine {
     /// signatures in image addresses. This process keeps the full addresses.
     #[must_use]
     pub fn as_asked_here(&self, spec: &Spec) -> Spec {
-        let lease = self.parts.nodes.leases.get(&*spec.server);
+        let lease = self.parts.nodes.leases.get(spec.server.raw());
         let take = self.parts.nodes.take && spec.kind == MaintenanceKind::Maintenance;
         self.addresses.keep(spec);
         Spec {
             always_perform: self.parts.always_perform && spec.policy == Policy::OwnerApproval,
             node: lease.map(|lease| NodeWish { lease: lease.clone(), take }),
-            drain: self.parts.nodes.drains.get(&*spec.server).filter(|_| stops_node(spec)).cloned().map(Box::new),
+            drain: self.parts.nodes.drains.get(spec.server.raw()).filter(|_| stops_node(spec)).cloned().map(Box::new),
             ..spec.sealed()
         }
     }

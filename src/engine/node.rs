@@ -21,7 +21,7 @@ impl Engine {
         let wish = spec.node.filter(|_| spec.parent.is_none())?;
         let node = &wish.lease.node;
         let taken = if wish.take { "; its Lease is taken for the maintenance" } else { "" };
-        let leases = self.leasing(&spec.server).ok()?;
+        let leases = self.leasing(spec.server.shown()).ok()?;
         Some(match leases.look(&wish.lease, "").await.map(|seen| seen.view) {
             Ok(NodeView::Held(by)) => format!("Node: {node}, held by {by}; apply waits for that{taken}."),
             Ok(NodeView::Free | NodeView::Ours) => format!("Node: {node}, not held{taken}."),
@@ -65,7 +65,7 @@ impl Engine {
     pub(super) async fn node_lost(&self, record: &Maintenance) -> Result<Option<String>, BackendError> {
         let (Some(lease), Ok(leases)) = (&record.node.taken, self.leasing(record.server())) else { return Ok(None) };
         let seen = leases.look(lease, &node::identity(record)).await;
-        let seen = seen.map_err(|cause| of_lease(record, &lease.node, cause))?;
+        let seen = seen.map_err(|cause| of_lease(record, lease.node.shown(), cause))?;
         Ok(node::lost(record, &seen).map(|why| format!("the Lease of Node {} {why}", lease.node)))
     }
 }
@@ -89,7 +89,7 @@ impl Reconciler<'_> {
             return self.look_node_of_holder().await;
         }
         let Some((lease, us)) = self.node() else { return Ok(()) };
-        let seen = self.engine.leasing(&lease.node)?.look(&lease, &us).await;
+        let seen = self.engine.leasing(lease.node.shown())?.look(&lease, &us).await;
         self.facts.node = Some(seen.map_err(|cause| self.of_lease(&lease, cause))?);
         Ok(())
     }
@@ -100,7 +100,7 @@ impl Reconciler<'_> {
         self.facts.node = Some(match &self.engine.parts.nodes.leasing {
             Some(leases) => {
                 let seen = leases.look(lease, &node::identity(holder)).await;
-                seen.map_err(|cause| of_lease(holder, &lease.node, cause))?
+                seen.map_err(|cause| of_lease(holder, lease.node.shown(), cause))?
             }
             // A child record does not need access to its parent's cluster, so an unread Lease
             // blocks nothing.
@@ -112,7 +112,7 @@ impl Reconciler<'_> {
     /// Takes or deletes the Lease. The next read shows the result.
     pub(super) async fn call_node(&self, action: &Action) -> Result<(), BackendError> {
         let Some((lease, us)) = self.node() else { return Ok(()) };
-        let leases = self.engine.leasing(&lease.node)?;
+        let leases = self.engine.leasing(lease.node.shown())?;
         let take = *action == Action::TakeNode;
         let called = if take { leases.take(&lease, &us).await } else { leases.release(&lease, &us).await };
         called.map_err(|cause| self.of_lease(&lease, cause))
@@ -120,7 +120,7 @@ impl Reconciler<'_> {
 
     fn of_lease(&self, lease: &NodeLease, cause: BackendError) -> BackendError {
         match self.record() {
-            Some(record) => of_lease(record, &lease.node, cause),
+            Some(record) => of_lease(record, lease.node.shown(), cause),
             None => cause,
         }
     }

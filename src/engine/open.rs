@@ -82,7 +82,7 @@ impl Engine {
         if left && driven.finish != Finish::Lost {
             let control = Control { stop: CancellationToken::new(), ..control.clone() };
             let control = Control { timeout: control.release_timeout, ..control };
-            let ending = Ending::Failed("its run was interrupted".to_owned());
+            let ending = Ending::Failed("its run was interrupted".into());
             if let Some(released) = self.release(&uid, driven.record.server(), ending, &control).await? {
                 let finish = if released.finish == Finish::Over { driven.finish } else { released.finish };
                 return Ok(ReconcileResult { record: released.record, finish, waited: driven.waited });

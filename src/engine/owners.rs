@@ -286,7 +286,7 @@ fn of_another(asked: ExternalWaiter, approved: bool) -> Option<PendingMaintenanc
         reason: asked.reason.map(Into::into),
         ticket: asked.ticket.map(Into::into),
         priority: asked.priority,
-        digest: String::new(),
+        digest: String::new().into(),
         allowed: approved || !asked.asks,
         escalates_at: None,
         effect: OneLine::default(),

@@ -81,7 +81,7 @@ impl Reconciler<'_> {
     ///
     /// A dead host saves no state, so the record stays without one: the next run continues it.
     pub(super) async fn detach(&mut self, failed: bool) -> bool {
-        let conclude = |state: &String| RecordChange::Conclude { state: state.clone(), failed };
+        let conclude = |state: &String| RecordChange::Conclude { state: state.clone().into(), failed };
         let concludes = self.concludes.as_ref().filter(|_| self.engine.has_its_host());
         let last = concludes.map_or(RecordChange::Detach, conclude);
         match self.apply(&last).await {

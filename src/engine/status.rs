@@ -90,7 +90,7 @@ impl Reconciler<'_> {
         let Some(progress) = record.phase.progress() else { return };
         let why = self.engine.addresses.without_secrets_of(record.checked_spec(), waited_for(reason, progress));
         let step = (progress.current, progress.since);
-        let known = progress.waits_for.as_ref() == Some(&why);
+        let known = progress.waits_for.as_ref().is_some_and(|known| *known == why);
         let now = self.engine.parts.clock.monotonic();
         match self.status.noting {
             Some((noted, at)) if noted == step => {

@@ -330,7 +330,7 @@ mod tests {
     fn what_is_configured_wins_over_what_is_detected() {
         let env = env(&[("GITLAB_CI", "true"), ("CI_JOB_ID", "12"), ("USER", "bob")]);
         let runner = runner(&env, Some("nightly".to_owned()));
-        assert_eq!(runner.run.as_deref(), Some("nightly"));
+        assert_eq!(runner.run.as_ref().map(OneLine::raw), Some("nightly"));
         assert_eq!(runner.user, "bob");
         assert_eq!(runner.to_string(), "run nightly by bob");
     }

@@ -180,7 +180,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
     fn spec(reason: &str) -> Spec {
-        Spec { reason: Some(reason.to_owned()), ..Spec::new(MaintenanceKind::Maintenance, "node-1") }
+        Spec { reason: Some(reason.into()), ..Spec::new(MaintenanceKind::Maintenance, "node-1") }
     }
 
     fn request(name: &str) -> EnqueueRequest {
@@ -244,7 +244,7 @@ mod tests {
             assert_eq!(marked(&lock), keeps_place && !ephemeral, "{keeps_place} {ephemeral}");
             let Some(fence) = fence else { continue };
             lock.active[0].phase = Phase::InMaintenance { since: NOW };
-            let last = RecordChange::Conclude { state: "s".to_owned(), failed: false };
+            let last = RecordChange::Conclude { state: "s".into(), failed: false };
             applied(&mut lock, &LockChange::Driven { uid: &uid, fence, change: &last }).unwrap();
             assert!(marked(&lock));
             let attach = LockChange::Attach { uid: &uid, runner: &runner, token, state: "t", owner: None };
@@ -310,7 +310,7 @@ mod tests {
         };
         assert_eq!(change(&mut lock, &spec("two")), Ok(Applied::Done));
         let record = lock.get(&uid).unwrap();
-        assert_eq!((record.spec.reason.as_deref(), record.generation), (Some("two"), 0));
+        assert_eq!((record.spec.reason.as_ref().map(shown_text::OneLine::raw), record.generation), (Some("two"), 0));
         assert_eq!(record.digest, spec("two").digest());
         let before = lock.clone();
         let switched = Spec { server_power: Some(PowerTarget::Off), ..spec("two") };

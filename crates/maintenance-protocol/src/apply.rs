@@ -3,6 +3,7 @@
 //! A refused or outdated change does not modify the lock.
 
 use jiff::Timestamp;
+use shown_text::OneLine;
 
 use super::{
     address, boot,
@@ -189,7 +190,7 @@ impl ServerLock {
             RecordChange::Respecify(spec) => self.revise(uid, fence, spec, now)?,
             RecordChange::PrepareAgain => self.prepare_again(uid, fence)?,
             RecordChange::Detach => self.detach(uid, fence, now)?,
-            RecordChange::Conclude { state, failed } => self.conclude(uid, fence, state, *failed, now)?,
+            RecordChange::Conclude { state, failed } => self.conclude(uid, fence, state.raw(), *failed, now)?,
         }
         Ok(Applied::Done)
     }
@@ -247,7 +248,7 @@ impl ServerLock {
                 let unproven = left == Some(Step::Operate) && progress.outcome == Some(OperationOutcome::Unproven);
                 let before = std::mem::replace(current, progress.clone());
                 if unproven {
-                    record.unproven_message = before.last_message().map(str::to_owned);
+                    record.unproven_message = before.last_message().map(OneLine::from);
                 } else if progress.current > before.current {
                     settled = before.attempts;
                 }
@@ -261,7 +262,7 @@ impl ServerLock {
     fn stick(&mut self, uid: &Uid, fence: Fence, cause: &str, now: Timestamp) -> Result<(), Refusal> {
         self.update(uid, fence, |record| {
             if let Phase::Releasing { stuck, progress, .. } = &mut record.phase {
-                *stuck = Some(cause.to_owned());
+                *stuck = Some(cause.into());
                 progress.begin_afresh(now);
             }
         })
@@ -387,7 +388,7 @@ impl ServerLock {
                 } else if record.update.is_some() {
                     self.undo_update(uid, fence, &cause, at.now)?;
                 } else {
-                    self.release(uid, fence, Ending::Failed(cause), at.now)?;
+                    self.release(uid, fence, Ending::Failed(cause.into()), at.now)?;
                 }
                 Unreadable::Undone
             }

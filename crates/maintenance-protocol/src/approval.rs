@@ -136,7 +136,7 @@ impl fmt::Display for Missing {
                     write!(f, "waiting until the approval by {} counts, {}", claim.owner, shown_time(from))?;
                 }
                 answer => {
-                    let owner = shell_word(&claim.owner);
+                    let owner = shell_word(claim.owner.shown());
                     write!(
                         f,
                         "waiting for approval by {claim}: `terraform-provider-metal approve {} --owner {owner}`",
@@ -229,7 +229,7 @@ pub struct PendingMaintenance {
     /// Its priority.
     pub priority: i64,
     /// Digest of the specification, to which an approval is bound.
-    pub digest: String,
+    pub digest: OneLine,
     /// True if the request does not need further approval.
     pub allowed: bool,
     /// When the maintenance starts without an answer.
@@ -254,8 +254,8 @@ pub fn asked(lock: &ServerLock, now: Timestamp) -> Vec<PendingMaintenance> {
             policy: record.spec.policy,
             by: record.requester.to_string().into(),
             requested_at: record.requested_at,
-            reason: record.spec.reason.as_ref().map(OneLine::from),
-            ticket: record.spec.ticket.as_ref().map(OneLine::from),
+            reason: record.spec.reason.clone(),
+            ticket: record.spec.ticket.clone(),
             priority: record.spec.priority,
             digest: record.digest.clone(),
             allowed: consent.allows(),

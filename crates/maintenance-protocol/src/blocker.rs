@@ -20,9 +20,9 @@ pub enum StartBlocker {
     /// The owner's approval is missing.
     Approval(Box<Missing>),
     /// An external system has not granted the start, with its blocker if known.
-    Gate(Option<String>),
+    Gate(Option<OneLine>),
     /// Another component owns the Lease of the server's Node: the Node, and that holder.
-    Node(String, OneLine),
+    Node(OneLine, OneLine),
     /// The window is closed, or its remaining time is too short.
     Window {
         /// Next possible start, in the window's zone and in UTC; `None` if never.
@@ -39,7 +39,7 @@ impl StartBlocker {
         match self {
             Self::Block(block) => format!("the block to end, {}", shown_time(block.until)),
             Self::Approval(missing) => missing.brief(),
-            Self::Gate(said) => said.clone().unwrap_or_else(|| "the external system".to_owned()),
+            Self::Gate(said) => said.as_ref().map_or("the external system", OneLine::shown).to_owned(),
             Self::Node(node, by) => format!("Node {node}, held by {by}"),
             Self::Window { opens: Some((shown, _)), .. } => format!("window, opens {shown}"),
             Self::Window { opens: None, .. } => "window, never opens again".to_owned(),

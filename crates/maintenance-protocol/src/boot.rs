@@ -50,7 +50,7 @@ pub fn tolerated(differences: &[Difference]) -> Vec<Tolerated> {
         .filter_map(|quirk| {
             let texts: Vec<&str> =
                 differences.iter().filter(|one| one.quirk == Some(quirk)).map(|one| one.text.as_str()).collect();
-            (!texts.is_empty()).then(|| Tolerated { quirk, shown: texts.join(", ") })
+            (!texts.is_empty()).then(|| Tolerated { quirk, shown: texts.join(", ").into() })
         })
         .collect()
 }

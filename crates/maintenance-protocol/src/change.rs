@@ -211,11 +211,11 @@ pub enum RecordChange {
         /// Index of the gate in the record.
         place: usize,
         /// Name of the gate, for people.
-        by: String,
+        by: OneLine,
         /// True if the gate grants the start.
         granted: bool,
         /// The gate's current blocker.
-        said: Option<String>,
+        said: Option<OneLine>,
         /// Prior state to record before the server enters.
         memory: BTreeMap<String, String>,
         /// True if `memory` replaces an earlier value, because no request exists.
@@ -226,7 +226,7 @@ pub enum RecordChange {
         /// The Lease's other holder; `None` if it is free.
         held_by: Option<OneLine>,
         /// Its cluster, if the Lease will be acquired and a role does not hide the cluster.
-        cluster: Option<String>,
+        cluster: Option<OneLine>,
     },
     /// A gate, by index in the record, revoked its grant for this reason.
     GateLost(usize, String),
@@ -266,7 +266,7 @@ pub enum RecordChange {
     /// The last commit of a create: mark a record that stays in its state, and detach.
     Conclude {
         /// The state's random number.
-        state: String,
+        state: OneLine,
         /// True if the create ends with a store or lease error.
         failed: bool,
     },

@@ -188,11 +188,11 @@ fn undoing(at: &DecisionInput<'_>, record: &Maintenance, update: &Update, progre
     let stops = |why: String| Decision::Change(RecordChange::StopUndoing(why));
     // Only this process's attempt stopped; every new attempt starts without `stuck`.
     if let Some(why) = stuck {
-        let cause = cause.unwrap_or_else(|| "the previous configuration is requested again".to_owned());
-        return Decision::Finished(Finish::NotUpdated { cause, undone: Undone::Failed(why) });
+        let cause = cause.unwrap_or_else(|| "the previous configuration is requested again".into());
+        return Decision::Finished(Finish::NotUpdated { cause: cause.to_string(), undone: Undone::Failed(why) });
     }
     let Some(step) = progress.step() else {
-        return Decision::Change(cause.map_or(RecordChange::Prepared, RecordChange::Undone));
+        return Decision::Change(cause.map_or(RecordChange::Prepared, |cause| RecordChange::Undone(cause.to_string())));
     };
     if at.intent.timed_out {
         return stops(format!("the time limit ended at step {}", where_it_stands(at, progress)));

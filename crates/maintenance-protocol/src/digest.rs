@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
+use shown_text::OneLine;
 
 use super::{
     machine::PowerTarget,
@@ -32,8 +33,8 @@ struct Digested<'a> {
     boot: Option<&'a BootSpec>,
     complete_when: Option<&'a CompleteWhen>,
     expires_after: Option<Duration>,
-    allow_under: &'a [String],
-    triggers: &'a BTreeMap<String, String>,
+    allow_under: &'a [OneLine],
+    triggers: &'a BTreeMap<OneLine, OneLine>,
 }
 
 impl Spec {
@@ -81,8 +82,8 @@ impl Spec {
             require_claim: *require_claim,
             escalate_after: *escalate_after,
             always_perform: *always_perform,
-            reason: reason.as_deref(),
-            ticket: ticket.as_deref(),
+            reason: reason.as_ref().map(OneLine::raw),
+            ticket: ticket.as_ref().map(OneLine::raw),
             priority: *priority,
             window: window.as_ref(),
             server_power: *server_power,

@@ -5,6 +5,8 @@
 //! Ready Node when the Node is Ready again. If the server ends off, it waits until the cluster
 //! reports the Node as not Ready. A Node that another author cordoned stays cordoned.
 
+use shown_text::OneLine;
+
 pub use super::model::drain::{DrainRecord, DrainView, DrainWish};
 
 use std::time::Duration;
@@ -40,9 +42,9 @@ pub fn wanted(spec: &Spec) -> Option<&DrainWish> {
 
 /// Joins the first names of a list, for people.
 #[must_use]
-pub fn some(names: &[String]) -> String {
+pub fn some(names: &[OneLine]) -> String {
     let more = names.len().saturating_sub(NAMED);
-    let mut shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join("; ");
+    let mut shown = names.iter().take(NAMED).map(OneLine::shown).collect::<Vec<_>>().join("; ");
     if more > 0 {
         shown.push_str(&format!("; and {more} more"));
     }

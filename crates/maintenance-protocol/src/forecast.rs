@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use shown_text::OneLine;
 
 use super::{
     change::{Applied, LockChange, Moment, RecordChange},
@@ -78,7 +79,7 @@ pub struct Reclaimed {
     /// Name of the maintenance.
     pub id: MaintenanceId,
     /// Its owner.
-    pub owner: String,
+    pub owner: OneLine,
     /// Start of the overdue time.
     pub since: Timestamp,
     /// The calls that restore the server, in order.

@@ -10,6 +10,8 @@
 //! others. Systems without a queue, such as metal-operator's parking, are entered and left under
 //! the lock.
 
+use shown_text::OneLine;
+
 pub use super::model::gate::{
     Asks, AwaitedNode, BootReadiness, ExternalRequest, ExternalState, ExternalSystem, GateRecord, GateView, Loss,
     PowerAfter, QueueAuthority,
@@ -40,16 +42,16 @@ pub fn leaving(record: &Maintenance) -> Option<usize> {
 
 /// Returns why an entered server was revoked, by its request's state.
 #[must_use]
-pub fn taken_away(standing: &ExternalState) -> Option<String> {
+pub fn taken_away(standing: &ExternalState) -> Option<OneLine> {
     match standing {
         ExternalState::Granted => None,
         ExternalState::Lost(why) | ExternalState::Refused(why) | ExternalState::Failed(why) => Some(why.clone()),
         ExternalState::Waiting(why)
         | ExternalState::Entering(why)
         | ExternalState::Returning(why)
-        | ExternalState::Leftovers(why) => Some(format!("it is out of maintenance again ({why})")),
-        ExternalState::Taken(why) => Some(format!("it is in use for another purpose ({why})")),
-        ExternalState::Absent => Some("the external request does not exist any more".to_owned()),
+        | ExternalState::Leftovers(why) => Some(format!("it is out of maintenance again ({why})").into()),
+        ExternalState::Taken(why) => Some(format!("it is in use for another purpose ({why})").into()),
+        ExternalState::Absent => Some("the external request does not exist any more".into()),
     }
 }
 
@@ -91,8 +93,8 @@ pub fn is_asked(record: &Maintenance) -> bool {
 
 /// Returns why a revoked server must not be restored; `None` if it can be restored.
 #[must_use]
-pub fn lost(record: &Maintenance) -> Option<&str> {
-    record.gates.iter().filter(|gate| gate.system.loss == Loss::EndsHold).find_map(|gate| gate.lost.as_deref())
+pub fn lost(record: &Maintenance) -> Option<&OneLine> {
+    record.gates.iter().filter(|gate| gate.system.loss == Loss::EndsHold).find_map(|gate| gate.lost.as_ref())
 }
 
 /// Returns true if the server can be restored: it entered its external systems, and none revoked

@@ -1,6 +1,7 @@
 //! Rules for gates: when to request, enter and leave them, and how to react to a revoked grant.
 
 use jiff::Timestamp;
+use shown_text::OneLine;
 
 use super::{
     blocker::{StartBlocker, start_blockers},
@@ -88,11 +89,11 @@ fn ask_one(at: &DecisionInput<'_>, (place, gate): (usize, &GateRecord), own: boo
     let Some(view) = at.facts.gates.get(&place) else { return Some(Decision::Look(Need::Gate(place))) };
     let note = |granted, said, again| {
         let (by, memory) = (gate.system.shown().to_owned(), view.memory.clone());
-        Decision::Change(RecordChange::Gate { place, by, granted, said, memory, again })
+        Decision::Change(RecordChange::Gate { place, by: by.into(), granted, said, memory, again })
     };
     let (granted, said) = match &view.standing {
         ExternalState::Refused(why) | ExternalState::Failed(why) => {
-            return Some(Decision::Finished(Finish::Refused(why.clone())));
+            return Some(Decision::Finished(Finish::Refused(why.to_string())));
         }
         // The prior state must be recorded before the first change.
         ExternalState::Absent if gate.memory != view.memory => {
@@ -104,7 +105,7 @@ fn ask_one(at: &DecisionInput<'_>, (place, gate): (usize, &GateRecord), own: boo
         ExternalState::Waiting(why) | ExternalState::Entering(why) | ExternalState::Taken(why) => {
             (false, Some(why.clone()))
         }
-        ExternalState::Lost(why) | ExternalState::Returning(why) => (false, Some(format!("the server: {why}"))),
+        ExternalState::Lost(why) | ExternalState::Returning(why) => (false, Some(OneLine::from(format!("the server: {why}")))),
     };
     if gate.granted != granted || gate.said != said {
         return Some(note(granted, said, false));
@@ -152,7 +153,7 @@ pub(super) fn check(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Deci
             return None;
         }
         let Some(view) = at.facts.gates.get(&place) else { return Some(Decision::Look(Need::Gate(place))) };
-        taken_away(&view.standing).map(|why| Decision::Change(RecordChange::GateLost(place.saturating_sub(outer), why)))
+        taken_away(&view.standing).map(|why| Decision::Change(RecordChange::GateLost(place.saturating_sub(outer), why.to_string())))
     })
 }
 
@@ -265,14 +266,14 @@ pub(super) fn enter(
     match &view.standing {
         ExternalState::Granted => Verdict::Done,
         ExternalState::Refused(why) | ExternalState::Failed(why) | ExternalState::Lost(why) => {
-            Verdict::Fail(why.clone())
+            Verdict::Fail(why.to_string())
         }
-        ExternalState::Returning(why) | ExternalState::Taken(why) => Verdict::Wait { why: why.clone(), until: None },
+        ExternalState::Returning(why) | ExternalState::Taken(why) => Verdict::Wait { why: why.to_string(), until: None },
         ExternalState::Entering(why) => Verdict::Wait { why: format!("waiting for {why}"), until: None },
         ExternalState::Waiting(why) => {
             let Some(entered) = entered.filter(|attempt| !matches!(attempt.reply, Reply::Refused { .. })) else {
                 return match entered {
-                    None => Verdict::Wait { why: why.clone(), until: None },
+                    None => Verdict::Wait { why: why.to_string(), until: None },
                     Some(_) => pursue(Action::EnterGate, &progress.attempts, limits.settle, limits, now),
                 };
             };
@@ -280,7 +281,7 @@ pub(super) fn enter(
             // provider does.
             let until = after(entered.at, limits.graceful_shutdown);
             if now < until {
-                return Verdict::Wait { why: why.clone(), until: Some(until) };
+                return Verdict::Wait { why: why.to_string(), until: Some(until) };
             }
             match &facts.capabilities {
                 None => Verdict::Look(Need::Capabilities),
@@ -317,7 +318,7 @@ pub(super) fn leave(
     match &view.standing {
         // A rejected request does not exist, so it cannot be withdrawn.
         ExternalState::Absent | ExternalState::Refused(_) | ExternalState::Taken(_) => Verdict::Done,
-        ExternalState::Returning(why) => Verdict::Wait { why: why.clone(), until: None },
+        ExternalState::Returning(why) => Verdict::Wait { why: why.to_string(), until: None },
         // Leaving can take several calls, each for objects that the previous call left.
         ExternalState::Leftovers(_) if goes_on(progress, limits) => Verdict::Act(Action::LeaveGate),
         ExternalState::Waiting(_)
@@ -378,8 +379,8 @@ fn ready_of(gates: &[GateRecord], spec: &Spec, facts: &Facts) -> Option<Verdict>
     let Some(view) = facts.gates.get(&place) else { return Some(Verdict::Look(Need::Gate(place))) };
     match &view.boot {
         Some(BootReadiness::Ready) => None,
-        Some(BootReadiness::Error(message)) => Some(Verdict::Fail(message.clone())),
-        Some(BootReadiness::Pending(progress)) => Some(Verdict::Wait { why: progress.clone(), until: None }),
+        Some(BootReadiness::Error(message)) => Some(Verdict::Fail(message.to_string())),
+        Some(BootReadiness::Pending(progress)) => Some(Verdict::Wait { why: progress.to_string(), until: None }),
         None => Some(Verdict::Wait { why: "the boot configuration does not exist yet".to_owned(), until: None }),
     }
 }

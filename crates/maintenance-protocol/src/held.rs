@@ -65,7 +65,7 @@ pub(super) fn in_maintenance(at: &DecisionInput<'_>, record: &Maintenance) -> De
         },
     };
     match said {
-        Ok(()) => gives_back(at, record, Ending::CompletedBy(by)),
+        Ok(()) => gives_back(at, record, Ending::CompletedBy(by.into())),
         Err(reason) if at.intent.timed_out => Decision::Finished(Finish::TimedOut(format!("in maintenance: {reason}"))),
         Err(reason) => Decision::Wait {
             reason: format!("in maintenance: {reason}"),

@@ -31,7 +31,7 @@ impl ServerLock {
             Some(inspection) => Err(Refusal::ToBeInspected {
                 id: record.id.clone(),
                 since: inspection.since,
-                reason: inspection.reason.to_string(),
+                reason: inspection.reason.clone(),
             }),
         }
     }

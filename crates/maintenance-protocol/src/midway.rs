@@ -22,7 +22,7 @@ pub(super) fn ends_with_hold(at: &DecisionInput<'_>, record: &Maintenance) -> Op
     if driven || !matches!(hold.phase, Phase::Releasing { .. }) {
         return None;
     }
-    let ending = Ending::CompletedBy(format!("the release of {}", hold.id));
+    let ending = Ending::CompletedBy(format!("the release of {}", hold.id).into());
     Some(Decision::Change(RecordChange::Finish(Phase::Completed { at: at.now, ending })))
 }
 

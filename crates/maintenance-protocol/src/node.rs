@@ -86,7 +86,7 @@ pub(super) fn give_back(
 ) -> Verdict {
     let Some(seen) = &facts.node else { return Verdict::Look(Need::Node) };
     if let Some(cluster) = record.node.elsewhere(seen) {
-        let node = record.node.taken.as_ref().map(|lease| lease.node.as_str()).unwrap_or_default();
+        let node = record.node.taken.as_ref().map(|lease| lease.node.shown()).unwrap_or_default();
         return Verdict::Fail(format!(
             "the Lease of Node {node} is in another cluster (kube-system {cluster}), which this configuration does \
              not reach"
@@ -122,6 +122,8 @@ pub(super) fn note_taken(record: &mut Maintenance, action: &Action) {
 
 #[cfg(test)]
 mod tests {
+    use shown_text::OneLine;
+
     use super::*;
     use crate::{
         ids::LockKey,
@@ -138,12 +140,12 @@ mod tests {
         lock.enqueue(EnqueueRequest::sample("a"), &Leases::default(), now()).unwrap();
         let mut record = lock.active.remove(0).into_inner();
         let taken = NodeLease { namespace: "medik8s-leases".into(), node: "n1".into() };
-        record.node = NodeRecord { held_by: None, taken: Some(taken), cluster: taken_in.map(str::to_owned) };
+        record.node = NodeRecord { held_by: None, taken: Some(taken), cluster: taken_in.map(OneLine::from) };
         record
     }
 
     fn given_back(taken_in: Option<&str>, seen_in: Option<&str>, view: NodeView) -> Verdict {
-        let seen = SeenLease { cluster: seen_in.map(str::to_owned), view };
+        let seen = SeenLease { cluster: seen_in.map(OneLine::from), view };
         let facts = Facts { node: Some(seen), ..Facts::default() };
         let progress = Progress::new(vec![Step::ReturnNode], now());
         give_back(&record(taken_in), &progress, &facts, &Limits::default(), now())

@@ -52,7 +52,7 @@ impl ServerLock {
             return Ok(uid);
         }
         let uid = claim.uid.clone();
-        self.note(now, &claim.id, &claim.uid, &claim.by, "claimed", format!("for {claim}"));
+        self.note(now, &claim.id, &claim.uid, claim.by.raw(), "claimed", format!("for {claim}"));
         self.ownership.claim = Some(claim);
         Ok(uid)
     }
@@ -99,7 +99,7 @@ impl ServerLock {
             Scope::Maintenance { id, digest } => (id.clone(), format!("as specified by {digest}")),
             Scope::All => (claim.id.clone(), "all maintenance of the claim".to_owned()),
         };
-        self.note(now, &about, &approval.uid, &approval.by, "approved", detail);
+        self.note(now, &about, &approval.uid, approval.by.raw(), "approved", detail);
         self.ownership.approvals.retain(|other| other.uid != approval.uid && !same_scope(other, &approval));
         self.ownership.approvals.push(approval);
         Ok(())

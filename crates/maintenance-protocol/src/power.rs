@@ -148,10 +148,10 @@ pub fn switch_off(
             // does not justify a power cut. The shutdown's time limit does not include the BMC's
             // busy time, and no request was sent while the BMC was unreachable.
             Reply::Refused { message, transient: true }
-                if after(last.answered_at(), pause_after(message, limits))
-                    < busy_until(attempts, last, message, limits) =>
+                if after(last.answered_at(), pause_after(message.raw(), limits))
+                    < busy_until(attempts, last, message.raw(), limits) =>
             {
-                let until = after(last.answered_at(), pause_after(message, limits));
+                let until = after(last.answered_at(), pause_after(message.raw(), limits));
                 if now >= until {
                     return Verdict::Act(SHUTDOWN);
                 }

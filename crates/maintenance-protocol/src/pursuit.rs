@@ -101,7 +101,7 @@ fn pursue_as(
         _ => None,
     };
     if let Reply::Refused { message, transient } = &last.reply {
-        return refused(&action, message, *transient, attempts, last, awaited, limits, now);
+        return refused(&action, message.shown(), *transient, attempts, last, awaited, limits, now);
     }
     let made = attempts_at(attempts, &action).count();
     let (wait, again) = match (repeats, &last.reply) {
@@ -188,7 +188,7 @@ fn refused_since(attempts: &[Attempt], action: &Action, last: Timestamp, limits:
     let mut since = last;
     for attempt in attempts.iter().rev().filter(|attempt| attempt.action == *action) {
         let Reply::Refused { message, transient: true } = &attempt.reply else { break };
-        if since > after(attempt.answered_at(), pause_after(message, limits).saturating_add(limits.busy)) {
+        if since > after(attempt.answered_at(), pause_after(message.raw(), limits).saturating_add(limits.busy)) {
             break;
         }
         since = attempt.at;

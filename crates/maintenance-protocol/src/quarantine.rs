@@ -23,9 +23,9 @@ impl ServerLock {
         let records = records.iter().map(|record| Unreadable {
             uid: record.uid.clone(),
             id: Some(record.id.clone()),
-            server: Some(record.spec.server.to_string()),
+            server: Some(record.spec.server.clone()),
             why: why.into(),
-            raw: serde_json::to_string(record).unwrap_or_default(),
+            raw: serde_json::to_string(record).unwrap_or_default().into(),
         });
         let mut all: Vec<Unreadable> = records.chain(unreadable).collect();
         if all.is_empty() {
@@ -64,7 +64,7 @@ mod tests {
         assert_eq!((found.uid, found.id, found.server), (Uid("u".into()), "ops/a".parse().ok(), Some("node-1".into())));
         assert_eq!(found.raw, raw);
         let damaged = Unreadable::or_record("u", "{").unwrap_err();
-        assert!(damaged.id.is_none() && damaged.why.contains("the record \"u\" is not understood"), "{}", damaged.why);
+        assert!(damaged.id.is_none() && damaged.why.shown().contains("the record \"u\" is not understood"), "{}", damaged.why);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
+use shown_text::OneLine;
 
 use super::{
     blocker::StartBlocker,
@@ -67,7 +68,7 @@ impl ProcessState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueueRow {
     /// Name of the server in the requesting configuration.
-    pub server: String,
+    pub server: OneLine,
     /// The machine's lock key.
     pub lock_key: LockKey,
     /// Name of the maintenance.
@@ -81,7 +82,7 @@ pub struct QueueRow {
     /// The blocker in a few words, for a table that also lists the other entries.
     pub waiting_briefly: Option<String>,
     /// Why the release stopped.
-    pub stuck: Option<String>,
+    pub stuck: Option<OneLine>,
     /// Time of the request.
     pub requested_at: Timestamp,
     /// Time of the admission.
@@ -97,11 +98,11 @@ pub struct QueueRow {
     /// The current step, with the last recorded cause of its delay.
     pub doing: Option<String>,
     /// The requesting owner.
-    pub owner: String,
+    pub owner: OneLine,
     /// The reason, for people.
-    pub reason: Option<String>,
+    pub reason: Option<OneLine>,
     /// Link to its discussion.
-    pub ticket: Option<String>,
+    pub ticket: Option<OneLine>,
     /// Its priority.
     pub priority: i64,
     /// When it becomes overdue.
@@ -119,7 +120,7 @@ impl QueueRow {
     /// Returns a sort key in natural order: node2 before node10.
     #[must_use]
     pub fn natural_order(&self) -> Vec<(Option<u64>, String)> {
-        let parts = self.server.as_bytes().chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit());
+        let parts = self.server.raw().as_bytes().chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit());
         parts.map(|part| String::from_utf8_lossy(part).into_owned()).map(|part| (part.parse().ok(), part)).collect()
     }
 }
@@ -147,7 +148,7 @@ fn blocked(lock: &ServerLock, block: &Block) -> QueueRow {
         doing: None,
         by: block.by.clone(),
         owner: block.owner.clone(),
-        reason: Some(block.reason.to_string()),
+        reason: Some(block.reason.clone()),
         ticket: None,
         priority: 0,
         expires_at: Some(block.until),
@@ -196,12 +197,12 @@ pub const UNREADABLE: &str = "Unreadable";
 
 /// Returns an unreadable record's row, with its readable fields.
 fn unreadable(lock: &ServerLock, record: &Unreadable, now: Timestamp) -> Option<QueueRow> {
-    let found: Value = serde_json::from_str(&record.raw).unwrap_or_default();
+    let found: Value = serde_json::from_str(record.raw.raw()).unwrap_or_default();
     let time = |name: &str| found[name].as_str().and_then(|at| at.parse().ok());
     let holds = lock.slot.as_ref().is_some_and(|slot| slot.uid == record.uid);
     let id = record.id.clone().or_else(|| MaintenanceId::new("unreadable", "record").ok())?;
     Some(QueueRow {
-        server: record.server.clone().unwrap_or_else(|| lock.key.to_string()),
+        server: record.server.clone().unwrap_or_else(|| lock.key.0.as_str().into()),
         lock_key: lock.key.clone(),
         id,
         state: UNREADABLE,
@@ -229,7 +230,7 @@ fn unreadable(lock: &ServerLock, record: &Unreadable, now: Timestamp) -> Option<
             url: None,
             commit: None,
         }),
-        owner: found["owner"].as_str().unwrap_or_default().to_owned(),
+        owner: found["owner"].as_str().unwrap_or_default().into(),
         reason: None,
         ticket: None,
         priority: 0,
@@ -257,7 +258,7 @@ fn line(
     let progress = record.phase.progress();
     let (waiting_for, waiting_briefly) = waiting_for(queue, lock, leases, record, aging, now);
     QueueRow {
-        server: record.server().to_owned(),
+        server: record.spec.server.clone(),
         lock_key: lock.key.clone(),
         id: record.id.clone(),
         state: record.phase.name(),
@@ -350,7 +351,7 @@ fn waiting_for(
 }
 
 /// Describes the current step and its blocker: in full and in brief.
-fn in_step(doing: &str, progress: &Progress, waits_for: Option<String>) -> (String, Option<String>) {
+fn in_step(doing: &str, progress: &Progress, waits_for: Option<OneLine>) -> (String, Option<String>) {
     let text = progress.text();
     match waits_for {
         Some(why) => (format!("{doing} {text}: {why}"), Some(format!("{}: {why}", progress.place()))),

@@ -4,6 +4,8 @@
 //! Without them, the next run of the same configuration would lock the server again. The lock
 //! stores the released name until its configuration requests a new run or a person allows it.
 
+use shown_text::OneLine;
+
 pub use super::model::restrictions::{Block, ReleasedName, Restrictions};
 
 use std::collections::BTreeMap;
@@ -32,7 +34,7 @@ impl ServerLock {
     /// Returns the release that rejects a request with this name and these `triggers`; `None` if it
     /// is accepted.
     #[must_use]
-    pub fn released(&self, id: &MaintenanceId, triggers: &BTreeMap<String, String>) -> Option<&ReleasedName> {
+    pub fn released(&self, id: &MaintenanceId, triggers: &BTreeMap<OneLine, OneLine>) -> Option<&ReleasedName> {
         let released = self.extension.restrictions.released.iter();
         released.rev().find(|released| released.id == *id && released.triggers == *triggers)
     }
@@ -82,7 +84,7 @@ impl ServerLock {
             uid: record.uid.clone(),
             generation: record.generation,
             owner: record.owner.clone(),
-            server: record.server().to_owned(),
+            server: record.spec.server.clone(),
             by: by.clone(),
             reason: reason.into(),
         });

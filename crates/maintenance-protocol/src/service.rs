@@ -48,7 +48,7 @@ pub(super) fn begin(progress: &Progress, facts: &Facts, limits: &Limits, now: Ti
         && let Reply::Refused { message, transient } = &last.reply
     {
         if !transient {
-            return Verdict::Fail(message.clone());
+            return Verdict::Fail(message.to_string());
         }
         if progress.attempts.len() >= MOST_TRIES {
             return Verdict::Fail(format!("{message} (tried {} times)", progress.attempts.len()));
@@ -62,8 +62,8 @@ pub(super) fn begin(progress: &Progress, facts: &Facts, limits: &Limits, now: Ti
     match &view.state {
         ServiceState::Ready => Verdict::Act(Action::BeginService { stamp: view.stamp.clone() }),
         ServiceState::Busy(why) => Verdict::Wait { why: format!("waiting for {why}"), until: None },
-        ServiceState::Impossible(why) | ServiceState::Failed(why) => Verdict::Fail(why.clone()),
-        ServiceState::Running(why) | ServiceState::Other(why) => Verdict::Wait { why: why.clone(), until: None },
+        ServiceState::Impossible(why) | ServiceState::Failed(why) => Verdict::Fail(why.to_string()),
+        ServiceState::Running(why) | ServiceState::Other(why) => Verdict::Wait { why: why.to_string(), until: None },
         ServiceState::Idle { .. } => {
             Verdict::Wait { why: "the service's state does not show if it can start".to_owned(), until: None }
         }
@@ -107,8 +107,8 @@ fn follow(call: &Attempt, state: &ServiceState, limits: &Limits, now: Timestamp)
     let until = after(call.at, limits.call + limits.settle);
     match state {
         ServiceState::Running(_) if !accepted => Next::Begun,
-        ServiceState::Running(doing) => Next::Wait(doing.clone(), None),
-        ServiceState::Failed(message) | ServiceState::Impossible(message) => Next::Over(Verdict::Fail(message.clone())),
+        ServiceState::Running(doing) => Next::Wait(doing.to_string(), None),
+        ServiceState::Failed(message) | ServiceState::Impossible(message) => Next::Over(Verdict::Fail(message.to_string())),
         ServiceState::Idle { ran: Some(true) } => over(OperationOutcome::Proven),
         ServiceState::Idle { ran: None } if accepted => over(OperationOutcome::Accepted),
         ServiceState::Idle { .. } | ServiceState::Ready | ServiceState::Busy(_) | ServiceState::Other(_)

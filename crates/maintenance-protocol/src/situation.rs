@@ -163,7 +163,7 @@ pub(super) fn fails(record: &Maintenance, cause: String) -> Decision {
     Decision::Change(if record.update.is_some() {
         RecordChange::Undo(cause)
     } else {
-        RecordChange::BeginRelease(Ending::Failed(cause))
+        RecordChange::BeginRelease(Ending::Failed(cause.into()))
     })
 }
 
@@ -207,7 +207,7 @@ pub(super) fn perform(
         }
         Verdict::Again => Decision::Change(RecordChange::BeginRelease(Ending::Failed(format!(
             "{step}: another tool keeps switching the machine on while it is prepared"
-        )))),
-        Verdict::Fail(cause) => Decision::Change(RecordChange::BeginRelease(Ending::Failed(cause))),
+        ).into()))),
+        Verdict::Fail(cause) => Decision::Change(RecordChange::BeginRelease(Ending::Failed(cause.into()))),
     }
 }

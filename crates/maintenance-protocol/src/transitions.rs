@@ -104,7 +104,7 @@ impl ServerLock {
     pub(super) fn note_wait(&mut self, uid: &Uid, fence: Fence, why: &str) -> Result<(), Refusal> {
         self.update(uid, fence, |record| {
             if let Phase::Preparing(progress) | Phase::Releasing { progress, .. } = &mut record.phase {
-                progress.waits_for = Some(why.to_owned());
+                progress.waits_for = Some(why.into());
             }
         })
     }
@@ -173,7 +173,7 @@ impl ServerLock {
     /// approval for one maintenance is then used.
     fn note_allowed(&mut self, uid: &Uid, asks: &Maintenance, now: Timestamp) -> String {
         if let Ok(record) = self.get_mut(uid) {
-            record.allowed = Some(asks.spec.actions());
+            record.allowed = Some(asks.spec.actions().into());
         }
         match consent(self, asks, now) {
             Consent::Given { approval, by, all: true } => format!("approval {approval} of everything, by {by}"),
@@ -354,7 +354,7 @@ impl ServerLock {
     ) -> Result<(), Refusal> {
         let record = self.ours(uid, fence)?;
         let Some(gate) = record.gates.get_mut(place) else { return Ok(()) };
-        gate.lost = Some(why.to_owned());
+        gate.lost = Some(why.into());
         let cause = format!("{} revoked the server: {why}", gate.system.shown());
         let progress = Progress::new(restore::steps(record), now);
         if let Phase::Releasing { progress: current, stuck, .. } = &mut record.phase {
@@ -364,7 +364,7 @@ impl ServerLock {
             return Ok(());
         }
         self.audit_uid(now, uid, "lost", why.to_owned());
-        self.begin_release(uid, fence, Ending::Failed(cause), progress, now)
+        self.begin_release(uid, fence, Ending::Failed(cause.into()), progress, now)
     }
 
     /// Ends a restored maintenance and frees the lock. Boot configurations under it end as well.
@@ -378,7 +378,7 @@ impl ServerLock {
         };
         let detail = match over {
             Phase::Completed { .. } if let Some(to) = to => format!("to {to}, unchanged"),
-            Phase::Failed { cause, .. } => cause.clone(),
+            Phase::Failed { cause, .. } => cause.to_string(),
             Phase::Completed { ending, .. } => ending.to_string(),
             _ => return Err(Refusal::WrongPhase("it has not ended")),
         };
@@ -393,7 +393,7 @@ impl ServerLock {
                 over.clone()
             } else {
                 let by = holder.as_ref().map_or_else(String::new, |id| format!("the end of {id}"));
-                Phase::Completed { at: now, ending: Ending::CompletedBy(by) }
+                Phase::Completed { at: now, ending: Ending::CompletedBy(by.into()) }
             };
             record.attachment = None;
             record.detached_at = Some(now);

@@ -93,7 +93,7 @@ impl Maintenance {
     /// in maintenance.
     #[must_use]
     pub fn awaiting_consent(&self) -> Option<Cow<'_, Self>> {
-        let is_new = |spec: &Spec| self.allowed.as_deref() != Some(spec.actions().as_str());
+        let is_new = |spec: &Spec| self.allowed.as_ref().is_none_or(|allowed| *allowed != spec.actions());
         match (&self.phase, &self.update) {
             (Phase::Pending, _) => Some(Cow::Borrowed(self)),
             (Phase::InMaintenance { .. }, Some(update)) if update.stage == Stage::Checking => {
@@ -110,7 +110,7 @@ impl Maintenance {
     fn as_wanted(&self, update: &Update) -> Self {
         Self {
             spec: update.wanted.clone(),
-            digest: update.wanted.digest(),
+            digest: update.wanted.digest().into(),
             requested_at: update.asked_at.unwrap_or(self.requested_at),
             ..self.clone()
         }
@@ -171,7 +171,7 @@ impl Maintenance {
             }
             _ => self.spec = wanted,
         }
-        self.digest = digest;
+        self.digest = digest.into();
     }
 
     /// Requests the current specification again, because the server has drifted from it.
@@ -203,16 +203,16 @@ impl Maintenance {
         let Some(update) = self.update.as_mut().filter(|update| update.stage == Stage::Checking) else { return };
         update.stage = Stage::Applying;
         self.tolerated.clear();
-        (self.spec, self.digest) = (update.wanted.clone(), update.wanted.digest());
+        (self.spec, self.digest) = (update.wanted.clone(), update.wanted.digest().into());
         self.phase = Phase::Preparing(Progress::new(prepare::steps(&self.spec, &self.gates), now));
     }
 
     /// Restores the previous specification after a failed change, and starts the rollback.
     pub(super) fn undo(&mut self, cause: &str, now: Timestamp) {
         let Some(mut update) = self.update.take() else { return };
-        update.stage = Stage::Undoing { cause: Some(cause.to_owned()), stuck: None };
-        (self.spec, self.digest) = (update.previous.clone(), update.previous.digest());
-        self.allowed = Some(self.spec.actions());
+        update.stage = Stage::Undoing { cause: Some(cause.into()), stuck: None };
+        (self.spec, self.digest) = (update.previous.clone(), update.previous.digest().into());
+        self.allowed = Some(self.spec.actions().into());
         let steps = undo_steps(self, &update);
         self.update = Some(update);
         self.phase = Phase::Preparing(Progress::new(steps, now));
@@ -221,7 +221,7 @@ impl Maintenance {
     /// Stops a rollback. The next attempt restarts the failed step.
     pub(super) fn stop_undoing(&mut self, why: &str, now: Timestamp) {
         if let Some(Update { stage: Stage::Undoing { stuck, .. }, .. }) = &mut self.update {
-            *stuck = Some(why.to_owned());
+            *stuck = Some(why.into());
         }
         if let Phase::Preparing(progress) = &mut self.phase {
             progress.begin_afresh(now);

@@ -123,7 +123,7 @@ impl World {
     }
 
     fn approve(&mut self, spec: &Spec) {
-        self.allow(Scope::Maintenance { id: id("m"), digest: spec.digest() });
+        self.allow(Scope::Maintenance { id: id("m"), digest: spec.digest().into() });
     }
 
     fn allow(&mut self, scope: Scope) {
@@ -161,8 +161,8 @@ fn an_approval_covers_the_approved_actions_and_no_others() {
             let (lock, ..) = refused.entered.unwrap();
             let pending = asked(&lock, now());
             assert_eq!(pending.len(), 1, "{reached:?}");
-            assert_eq!((&pending[0].digest, pending[0].allowed), (&boots().digest(), false));
-            assert!(pending[0].effect.contains("boots by pxe"), "{}", pending[0].effect);
+            assert_eq!((pending[0].digest.raw(), pending[0].allowed), (boots().digest().as_str(), false));
+            assert!(pending[0].effect.shown().contains("boots by pxe"), "{}", pending[0].effect);
 
             for all in [false, true] {
                 let mut world = World::new(&from, reached);

@@ -267,7 +267,7 @@ fn a_machine_that_does_nothing_fails_with_its_story() {
                 panic!("{power} {target}: {:?}", run.record())
             };
             assert!(
-                cause.contains("did not take effect by") && cause.contains(&format!("The power state is {power}")),
+                cause.shown().contains("did not take effect by") && cause.shown().contains(&format!("The power state is {power}")),
                 "{cause}"
             );
             let most = if power == PowerState::Paused && target == PowerTarget::On { 1 } else { 2 };
@@ -299,7 +299,7 @@ fn a_failure_contains_the_last_message_of_the_machine() {
             };
             let what = format!("{} from {power}: {:?}", name(&spec), record.phase);
             match said {
-                Some(said) if called => assert!(said.contains(MESSAGE), "{what}"),
+                Some(said) if called => assert!(said.shown().contains(MESSAGE), "{what}"),
                 Some(_) => {}
                 None => assert!(!called, "{what}"),
             }

@@ -184,8 +184,8 @@ impl MachineGate {
         let workload = &self.clusters.settings.workload;
         let heard = if ready { cluster::node_heard(workload, cluster::name(node), meaning).await? } else { None };
         Ok(Some(AwaitedNode {
-            node: Node(node).to_string(),
-            request: format!("the maintenance label of Machine {}", read.place),
+            node: Node(node).to_string().into(),
+            request: format!("the maintenance label of Machine {}", read.place).into(),
             ready,
             heard,
             timeout: self.clusters.settings.ready_timeout,
@@ -255,7 +255,7 @@ impl Gate for MachineGate {
             },
             Ok(None) => Ok(()),
             // Waiting cannot help: the Machine was deleted since the first request, for example.
-            Err(ExternalState::Refused(what)) => Err(BackendError::Missing { address, what }),
+            Err(ExternalState::Refused(what)) => Err(BackendError::Missing { address, what: what.to_string() }),
             Err(standing) => {
                 let what = format!("request maintenance of Machine {place}");
                 Err(cluster::not_now(address, what, standing.to_string()))
@@ -377,7 +377,7 @@ impl Gate for MachineGate {
         }
         match standing(&seen, &read.place.to_string(), wish, self.clusters.now()) {
             ExternalState::Refused(why) | ExternalState::Failed(why) => {
-                outlook.rejection = Some(Rejection::for_now(why));
+                outlook.rejection = Some(Rejection::for_now(why.to_string()));
             }
             ExternalState::Taken(why) | ExternalState::Waiting(why) => {
                 outlook.lines.push(format!("It would wait for {why}."));

@@ -34,11 +34,11 @@ pub(super) fn standing(seen: &ClusterView<'_>, place: &str, wish: &ExternalReque
         return if wish.asked {
             ExternalState::Absent
         } else {
-            ExternalState::Refused(format!("Machine {place} does not exist"))
+            ExternalState::Refused(format!("Machine {place} does not exist").into())
         };
     };
     if machine.is_left_by(wish) {
-        return ExternalState::Leftovers(format!("our annotations were removed from {machine}"));
+        return ExternalState::Leftovers(format!("our annotations were removed from {machine}").into());
     }
     if machine.marked().as_ref() != Some(&Author::of(wish)) {
         return beside(seen, machine, place);
@@ -50,13 +50,13 @@ pub(super) fn standing(seen: &ClusterView<'_>, place: &str, wish: &ExternalReque
         LabelValue::Approved => approved(machine, seen.node, wish),
         LabelValue::Requested => {
             let node = seen.node.map_or_else(|| "its Node was deleted".to_owned(), Node::shown);
-            ExternalState::Entering(format!("the maintenance controller to approve {machine} ({node})"))
+            ExternalState::Entering(format!("the maintenance controller to approve {machine} ({node})").into())
         }
         LabelValue::No => {
-            ExternalState::Lost(format!("the maintenance label of {machine} was removed by another author"))
+            ExternalState::Lost(format!("the maintenance label of {machine} was removed by another author").into())
         }
         LabelValue::Other(value) => {
-            ExternalState::Lost(format!("the maintenance label of {machine} was set to {value:?} by another author"))
+            ExternalState::Lost(format!("the maintenance label of {machine} was set to {value:?} by another author").into())
         }
     }
 }
@@ -72,19 +72,19 @@ fn approved(machine: Machine<'_>, node: Option<Node<'_>>, wish: &ExternalRequest
         let enabled = if machine.is_enabled() { "" } else { "; the Machine is no longer enabled" };
         return ExternalState::Lost(format!(
             "{node} returned to service (label machine-maintenance was removed{enabled})"
-        ));
+        ).into());
     }
     // A person or a maintenance controller profile can return the Node to service despite the
     // label.
     if wish.entered && node.is_back() {
-        return ExternalState::Lost(format!("{node} returned to service ({})", node.shown()));
+        return ExternalState::Lost(format!("{node} returned to service ({})", node.shown()).into());
     }
     // The extension accepts an earlier maintenance's approval on the Node before it is drained.
     if !wish.entered && !node.is_in_maintenance() {
         return ExternalState::Entering(format!(
             "the maintenance controller to drain {node}, which is approved but not in maintenance ({})",
             node.shown()
-        ));
+        ).into());
     }
     ExternalState::Granted
 }
@@ -95,45 +95,45 @@ fn returning(machine: Machine<'_>, node: Option<Node<'_>>, released: Timestamp, 
     match machine.asked() {
         LabelValue::No => {}
         LabelValue::Approved => {
-            return ExternalState::Leftovers(format!("{machine} was approved after the request was withdrawn"));
+            return ExternalState::Leftovers(format!("{machine} was approved after the request was withdrawn").into());
         }
         // Only an approval can arrive late. This is another author's request, so its Node is not
         // awaited.
         LabelValue::Requested | LabelValue::Other(_) => {
-            return ExternalState::Leftovers(format!("our annotations are still on {machine}"));
+            return ExternalState::Leftovers(format!("our annotations are still on {machine}").into());
         }
     }
     if let Some((node, left)) = node.and_then(|node| Some((node, node.labels_left()?))) {
         // The extension ignores Nodes in a cluster without an enabled Machine.
         let hint = if machine.is_enabled() { "" } else { "; set the Machine's label enabled again" };
-        return ExternalState::Returning(format!("{node} still has the label {left} ({}{hint})", node.shown()));
+        return ExternalState::Returning(format!("{node} still has the label {left} ({}{hint})", node.shown()).into());
     }
     if now.duration_since(released).abs() < LATE_APPROVAL {
-        return ExternalState::Returning(format!("{machine} is watched for a late approval"));
+        return ExternalState::Returning(format!("{machine} is watched for a late approval").into());
     }
-    ExternalState::Leftovers(format!("our annotations are still on {machine}"))
+    ExternalState::Leftovers(format!("our annotations are still on {machine}").into())
 }
 
 /// Returns `Absent` if a Machine without our request can be requested now, otherwise the obstacle.
 fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> ExternalState {
     if machine.is_deleting() {
-        return ExternalState::Refused(format!("{machine} is being deleted"));
+        return ExternalState::Refused(format!("{machine} is being deleted").into());
     }
     if !machine.is_enabled() {
         return ExternalState::Refused(format!(
             "{machine} lacks the label {}=\"true\", so the maintenance controller never answers; set it, or remove the \
              server from cluster_api",
             super::machine::ENABLED
-        ));
+        ).into());
     }
     if let Some(used_by) = seen.used_by.filter(|used_by| *used_by != place) {
-        return ExternalState::Refused(format!("the server is used by Machine {used_by}, not by {machine}"));
+        return ExternalState::Refused(format!("the server is used by Machine {used_by}, not by {machine}").into());
     }
     if seen.is_other {
         let id = machine.provider_id().unwrap_or_default();
         return ExternalState::Refused(format!(
             "{machine} has the provider ID {id:?} of another server: name this server's Machine in cluster_api.machines"
-        ));
+        ).into());
     }
     if let (Some(of_machine), Some(of_node)) = (machine.provider_id(), seen.node.and_then(Node::provider_id))
         && of_machine != of_node
@@ -143,17 +143,17 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> External
         return ExternalState::Refused(format!(
             "the Node of {machine} has the provider ID {of_node:?} in the workload cluster, but the Machine has \
              {of_machine:?}: cluster_api.workload_kubeconfig or workload_context names another cluster"
-        ));
+        ).into());
     }
     let taken = ExternalState::Taken;
     if let Some(id) = machine.marked_by() {
         return taken(match machine.released() {
-            None => format!("{machine}, which is in the maintenance {id}"),
-            Some(_) => format!("{machine}, which returns from the maintenance {id}"),
+            None => format!("{machine}, which is in the maintenance {id}").into(),
+            Some(_) => format!("{machine}, which returns from the maintenance {id}").into(),
         });
     }
     if let Some(hook) = machine.hook() {
-        return taken(format!("{machine}, which has the deletion hook of the maintenance {}", hook.maintenance));
+        return taken(format!("{machine}, which has the deletion hook of the maintenance {}", hook.maintenance).into());
     }
     match machine.asked() {
         LabelValue::No => {}
@@ -165,24 +165,24 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> External
                  tool requested it, the approval arrived after the request was withdrawn: remove the label",
                 super::machine::MAINTENANCE,
                 seen.node.map(Node::shown).unwrap_or_default()
-            ));
+            ).into());
         }
         LabelValue::Approved | LabelValue::Requested | LabelValue::Other(_) => {
-            return taken(format!("{machine}, for which another author requested maintenance"));
+            return taken(format!("{machine}, for which another author requested maintenance").into());
         }
     }
     if let Some(what) = machine.under_way(seen.stays_outdated) {
-        return taken(what);
+        return taken(what.into());
     }
-    let Some(name) = machine.node() else { return taken(format!("{machine} to have a Node")) };
-    let Some(node) = seen.node else { return taken(format!("Node {name} of {machine} to exist")) };
+    let Some(name) = machine.node() else { return taken(format!("{machine} to have a Node").into()) };
+    let Some(node) = seen.node else { return taken(format!("Node {name} of {machine} to exist").into()) };
     if node.state().is_none() {
-        return taken(format!("the maintenance controller to label {node} (cloud.sap/maintenance-state is missing)"));
+        return taken(format!("the maintenance controller to label {node} (cloud.sap/maintenance-state is missing)").into());
     }
     // With a stale approval, the extension would approve the next request immediately, without a
     // drain (`state/state.go:63-75`).
     if let Some(left) = node.labels_left() {
-        return taken(format!("{node} to lose the label {left} of an earlier maintenance"));
+        return taken(format!("{node} to lose the label {left} of an earlier maintenance").into());
     }
     ExternalState::Absent
 }
@@ -296,14 +296,14 @@ mod tests {
             stays_outdated: false,
         };
         let refused = standing(&seen, "caph/m1", &wish, at(0));
-        assert!(matches!(&refused, ExternalState::Refused(why) if why.contains("of another server")), "{refused:?}");
+        assert!(matches!(&refused, ExternalState::Refused(why) if why.shown().contains("of another server")), "{refused:?}");
         // An orphaned late approval's state includes the remedy.
         let zombie = changed(label("runtime-extension-maintenance-controller.cloud.sap/maintenance", "approved"));
         let standing = stands(&zombie, Some(&node()), &wish);
-        assert!(matches!(&standing, ExternalState::Taken(why) if why.contains("remove the label")), "{standing:?}");
+        assert!(matches!(&standing, ExternalState::Taken(why) if why.shown().contains("remove the label")), "{standing:?}");
         let busy = json!({ "metadata": { "labels": { "cloud.sap/maintenance-state": "in-maintenance" } } });
         let standing = stands(&zombie, Some(&merged(node(), &busy)), &wish);
-        assert!(matches!(&standing, ExternalState::Taken(why) if why.contains("another author")), "{standing:?}");
+        assert!(matches!(&standing, ExternalState::Taken(why) if why.shown().contains("another author")), "{standing:?}");
         let stale = label("runtime-extension-maintenance-controller.cloud.sap/approve-maintenance", "true");
         let unknown = json!({ "metadata": { "labels": { "cloud.sap/maintenance-state": null } } });
         for change in [stale, unknown] {

@@ -119,10 +119,10 @@ fn ours(node: &Node, wish: &ExternalRequest) -> ExternalState {
             "Ironic recorded the fault {fault:?} on the node, and its recovery can clear our maintenance flag at any \
              time"
         );
-        return if wish.entered { ExternalState::Lost(why) } else { ExternalState::Failed(why) };
+        return if wish.entered { ExternalState::Lost(why.into()) } else { ExternalState::Failed(why.into()) };
     }
     if let Some(why) = repurposed(node, wish) {
-        return ExternalState::Lost(why);
+        return ExternalState::Lost(why.into());
     }
     if !wish.entered && !wish.leaving && wish.memory.contains_key(PROTECT) && !node.protected {
         // The flag is set but the protection is missing: entering sends it.
@@ -132,11 +132,11 @@ fn ours(node: &Node, wish: &ExternalRequest) -> ExternalState {
         // Leaving would collide with this work. Waiting for an agent is different: it cannot end
         // while the flag is set.
         Some(work) if wish.leaving && !node.waits_for_agent() => {
-            ExternalState::Returning(format!("waiting for {work}"))
+            ExternalState::Returning(format!("waiting for {work}").into())
         }
         // Another client's work started between our look and our flag. A lock alone does not count.
         Some(work) if !wish.entered && node.in_transition() => {
-            ExternalState::Failed(format!("another client started work on the node: waiting for {work}"))
+            ExternalState::Failed(format!("another client started work on the node: waiting for {work}").into())
         }
         _ => ExternalState::Granted,
     }
@@ -145,38 +145,38 @@ fn ours(node: &Node, wish: &ExternalRequest) -> ExternalState {
 /// Returns the flag's progress. Without a flag, returns what blocks an operation.
 pub(super) fn standing(node: &Node, wish: &ExternalRequest) -> ExternalState {
     if let Some(known) = wish.memory.get(NODE).filter(|known| **known != node.uuid && wish.asked) {
-        return ExternalState::Refused(format!("it is a different node now ({}, was {known})", node.uuid));
+        return ExternalState::Refused(format!("it is a different node now ({}, was {known})", node.uuid).into());
     }
     if is_ours(node, wish) {
         return ours(node, wish);
     }
     if wish.asked && protects(node, wish) {
-        return ExternalState::Leftovers("the node is still protected for this maintenance".to_owned());
+        return ExternalState::Leftovers("the node is still protected for this maintenance".into());
     }
     if wish.asked {
         return match (foreign(node), node.busy()) {
-            (Some(why), _) => ExternalState::Refused(why),
+            (Some(why), _) => ExternalState::Refused(why.into()),
             // The node cannot be entered now; entering is retried after this work ends.
-            (None, Some(work)) if !wish.entered && !wish.leaving => ExternalState::Entering(work),
+            (None, Some(work)) if !wish.entered && !wish.leaving => ExternalState::Entering(work.into()),
             (None, _) => ExternalState::Absent,
         };
     }
     if node.is_of_baremetal_operator() {
         return ExternalState::Refused(
             "the node is managed by baremetal-operator, which clears maintenance flags: use its BareMetalHost (backend metal3)"
-                .to_owned(),
+                .into(),
         );
     }
     match (foreign(node), mark(node)) {
         // The other maintenance clears its flag when it ends.
         (Some(_), Some(mark)) => {
-            ExternalState::Waiting(format!("maintenance {}, which set the node's maintenance flag", mark.id))
+            ExternalState::Waiting(format!("maintenance {}, which set the node's maintenance flag", mark.id).into())
         }
         (Some(why), None) => ExternalState::Refused(format!(
             "{why}. The provider does not change it; clear it (openstack baremetal node maintenance unset) and apply \
              again"
-        )),
-        (None, _) => node.busy().map_or(ExternalState::Absent, ExternalState::Waiting),
+        ).into()),
+        (None, _) => node.busy().map_or(ExternalState::Absent, |why| ExternalState::Waiting(why.into())),
     }
 }
 
@@ -217,10 +217,10 @@ mod tests {
     #[test]
     fn a_flag_or_fault_of_others_is_refused_with_its_reason() {
         let ExternalState::Refused(why) = standing(&flagged("disk swap by carol"), &wish()) else { panic!() };
-        assert!(why.contains("disk swap by carol"), "{why}");
+        assert!(why.shown().contains("disk swap by carol"), "{why}");
         let faulty = Node { fault: Some("power failure".into()), ..flagged("BMC away") };
         let ExternalState::Refused(why) = standing(&faulty, &wish()) else { panic!() };
-        assert!(why.contains("power failure") && why.contains("BMC away"), "{why}");
+        assert!(why.shown().contains("power failure") && why.shown().contains("BMC away"), "{why}");
         assert!(matches!(standing(&flagged(""), &asked()), ExternalState::Refused(_)), "while entering");
         assert!(matches!(standing(&flagged("x"), &entered()), ExternalState::Refused(_)), "our flag is not set");
     }
@@ -272,7 +272,7 @@ mod tests {
         assert!(matches!(standing(&other, &known("i1")), ExternalState::Lost(_)));
         let gone = Node { instance_uuid: None, provision_state: Some("cleaning".into()), ..ours.clone() };
         let ExternalState::Lost(why) = standing(&gone, &known("i1")) else { panic!() };
-        assert!(why.contains("i1"), "{why}");
+        assert!(why.shown().contains("i1"), "{why}");
         let standalone = Node { provision_state: Some("clean wait".into()), ..gone };
         assert!(matches!(standing(&standalone, &known(NONE)), ExternalState::Lost(_)));
         assert!(repurposed(&standalone, &asked()).is_none(), "nothing was entered");
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(standing(&locked(ours.clone()), &entered()), ExternalState::Granted, "a held node stays held");
         assert_eq!(standing(&ours, &back), ExternalState::Granted);
         let ExternalState::Returning(why) = standing(&locked(ours.clone()), &back) else { panic!() };
-        assert!(why.starts_with("waiting for") && why.contains("c1"), "{why}");
+        assert!(why.shown().starts_with("waiting for") && why.shown().contains("c1"), "{why}");
         let powering = Node { target_power_state: Some("power on".into()), ..ours.clone() };
         assert!(matches!(standing(&powering, &back), ExternalState::Returning(_)));
         // Only clearing the flag ends this state.
@@ -345,7 +345,7 @@ mod tests {
                 (Node { owner: None, ..before.clone() }, "owner"),
             ] {
                 let ExternalState::Lost(why) = standing(&now, &wish) else { panic!("{now:?}") };
-                assert!(why.contains(says), "{why}");
+                assert!(why.shown().contains(says), "{why}");
             }
         }
     }

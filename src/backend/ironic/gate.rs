@@ -185,9 +185,9 @@ impl Gate for NodeMachine {
             Ok(node) => node,
             Err(BackendError::NoServer { .. }) if wish.leaving => return Ok(GateView::of(ExternalState::Absent)),
             Err(BackendError::NoServer { what, .. }) if wish.entered => {
-                return Ok(GateView::of(ExternalState::Lost(format!("the node was deleted from Ironic: {what}"))));
+                return Ok(GateView::of(ExternalState::Lost(format!("the node was deleted from Ironic: {what}").into())));
             }
-            Err(BackendError::NoServer { what, .. }) => return Ok(GateView::of(ExternalState::Refused(what))),
+            Err(BackendError::NoServer { what, .. }) => return Ok(GateView::of(ExternalState::Refused(what.into()))),
             Err(error) => return Err(error),
         };
         let standing = flag::standing(&node, wish);
@@ -319,7 +319,7 @@ impl Gate for NodeMachine {
         let mut rejection = None;
         match flag::standing(&node, wish) {
             ExternalState::Refused(why) | ExternalState::Failed(why) => {
-                rejection = Some(Rejection { why, by_configuration: node.is_of_baremetal_operator() });
+                rejection = Some(Rejection { why: why.to_string(), by_configuration: node.is_of_baremetal_operator() });
             }
             ExternalState::Waiting(why) => lines.push(format!("It would wait for {why}.")),
             _ => {}

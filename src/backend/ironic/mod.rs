@@ -32,6 +32,7 @@ use async_trait::async_trait;
 use crate::{
     clock::Clock,
     maintenance::location::{ClusterIdentity, Location},
+    shown::OneLine,
 };
 
 use super::{Backend, BackendError, ExternalRequestRef, Listed, Machine, ServerUse, machines::Machines};
@@ -114,12 +115,12 @@ impl Backend for IronicBackend {
     async fn location(&self, server: &str) -> Result<Location, BackendError> {
         let node = self.fleet.node(server).await?;
         let address = self.fleet.client.address();
-        let cluster = ClusterIdentity { uid: None, server_uid: Some(node.uuid.clone()), address };
+        let cluster = ClusterIdentity { uid: None, server_uid: Some(node.uuid.clone().into()), address: address.into() };
         Ok(Location { cluster: Some(cluster), ..Location::direct("ironic") })
     }
 
     fn remember(&self, server: &str, location: &Location) {
-        if let Some(uid) = location.cluster.as_ref().and_then(|cluster| cluster.server_uid.as_deref()) {
+        if let Some(uid) = location.cluster.as_ref().and_then(|cluster| cluster.server_uid.as_ref().map(OneLine::raw)) {
             self.fleet.remember(server, uid);
         }
     }

@@ -122,23 +122,23 @@ fn readiness(node: &Node) -> ServiceState {
     let state = node.provision_state.as_deref().unwrap_or_default();
     if node.is_of_baremetal_operator() {
         return ServiceState::Impossible(
-            "the node is managed by baremetal-operator, which services its hosts itself".to_owned(),
+            "the node is managed by baremetal-operator, which services its hosts itself".into(),
         );
     }
     if state == "service failed" {
-        return ServiceState::Impossible(format!("an earlier service of the node failed. {}", way_out(node)));
+        return ServiceState::Impossible(format!("an earlier service of the node failed. {}", way_out(node)).into());
     }
     if let Some(why) = flag::foreign(node) {
         let advice = if flag::mark(node).is_some() { "; leave out maintenance_id" } else { "" };
-        return ServiceState::Impossible(format!("{why}; Ironic does not service nodes in maintenance{advice}"));
+        return ServiceState::Impossible(format!("{why}; Ironic does not service nodes in maintenance{advice}").into());
     }
     if node.in_transition() || (state == "active" && node.target_power_state.is_some()) {
-        return ServiceState::Busy(node.working().unwrap_or_default());
+        return ServiceState::Busy(node.working().unwrap_or_default().into());
     }
     if state != "active" {
         return ServiceState::Impossible(format!(
             "its provision state is {state:?}; Ironic services active nodes only"
-        ));
+        ).into());
     }
     ServiceState::Ready
 }
@@ -165,21 +165,21 @@ fn under_way(seen: &Serviced, service: &ServiceSpec) -> Option<ServiceState> {
     let error = node.last_error.as_deref().map(|text| shown::line(text).into_owned());
     Some(match seen.state() {
         "servicing" | "service wait" | "service hold" if seen.is_another(service) => {
-            ServiceState::Other(format!("another service runs on the node: {}", seen.progress()))
+            ServiceState::Other(format!("another service runs on the node: {}", seen.progress()).into())
         }
-        "servicing" | "service wait" | "service hold" => ServiceState::Running(seen.progress()),
+        "servicing" | "service wait" | "service hold" => ServiceState::Running(seen.progress().into()),
         "service failed" => {
             let error = error.unwrap_or_else(|| "Ironic did not report an error".to_owned());
-            ServiceState::Failed(format!("{error}. {}", way_out(node)))
+            ServiceState::Failed(format!("{error}. {}", way_out(node)).into())
         }
         // Ironic's message for an abort (conductor/servicing.py, `get_last_error`).
         "active" if error.as_ref().is_some_and(|error| error.contains("service operation was aborted")) => {
-            ServiceState::Failed(format!("another Ironic client ended it: {}", error.unwrap_or_default()))
+            ServiceState::Failed(format!("another Ironic client ended it: {}", error.unwrap_or_default()).into())
         }
-        "active" if node.reservation.is_some() => ServiceState::Running("the last step".to_owned()),
+        "active" if node.reservation.is_some() => ServiceState::Running("the last step".into()),
         "active" => return None,
         state => {
-            ServiceState::Failed(format!("the node's provision state is {state:?}: another Ironic client changed it"))
+            ServiceState::Failed(format!("the node's provision state is {state:?}: another Ironic client changed it").into())
         }
     })
 }
@@ -299,11 +299,11 @@ impl NodeMachine {
             return ServiceState::Failed(format!(
                 "Ironic skipped {} and ran the other steps. It skips its own steps if no ramdisk is booted",
                 left_out.join(", ")
-            ));
+            ).into());
         }
         match run.end {
             Some(Ok(())) => ServiceState::Idle { ran: Some(true) },
-            Some(Err(why)) => ServiceState::Failed(shown::line(&why).into_owned()),
+            Some(Err(why)) => ServiceState::Failed(shown::line(&why).into_owned().into()),
             None => ServiceState::Idle { ran: None },
         }
     }
@@ -351,7 +351,7 @@ impl ServiceControl for NodeMachine {
             ServiceState::Busy(why) => {
                 return Err(self.rejected(request, &format!("not sent: waiting for {why}"), true));
             }
-            ServiceState::Impossible(why) => return Err(self.rejected(request, &why, false)),
+            ServiceState::Impossible(why) => return Err(self.rejected(request, why.shown(), false)),
             _ => return Err(self.rejected(request, "not sent: the node is not ready for it", true)),
         }
         let body = if let Some(runbook) = &service.runbook {

@@ -17,6 +17,7 @@ use crate::{
         drain::{DrainView, DrainWish},
         gate::ExternalRequest,
     },
+    shown::OneLine,
 };
 
 #[derive(Debug)]
@@ -80,7 +81,7 @@ impl Followed {
         wish: Option<&DrainWish>,
     ) -> Option<DrainView> {
         let cluster = self.all.uid().await.ok()?;
-        let Some(node) = node else { return Some(DrainView { cluster, ..DrainView::default() }) };
+        let Some(node) = node else { return Some(DrainView { cluster: cluster.map(OneLine::from), ..DrainView::default() }) };
         let view = match wish {
             Some(wish) => {
                 let pods: Result<Vec<Pod>, _> = pods.iter().map(|pod| pod.as_ref().clone().try_parse()).collect();
@@ -88,7 +89,7 @@ impl Followed {
             }
             None => view_of(node, by),
         };
-        Some(DrainView { cluster, ..view })
+        Some(DrainView { cluster: cluster.map(OneLine::from), ..view })
     }
 }
 

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use crate::{
     kubernetes::{ClusterError, Holder, NodeLeaseError, NodeLeases},
     maintenance::node::{NodeLease, NodeView, SeenLease},
+    shown::OneLine,
 };
 
 use super::{KubernetesNodes, meaning};
@@ -18,7 +19,7 @@ const NO_END: Duration = Duration::from_secs(i32::MAX as u64);
 
 impl KubernetesNodes {
     fn leases(&self, lease: &NodeLease) -> NodeLeases {
-        NodeLeases::new(self.cluster.clone(), &lease.namespace)
+        NodeLeases::new(self.cluster.clone(), lease.namespace.raw())
     }
 }
 
@@ -26,23 +27,23 @@ impl KubernetesNodes {
 impl NodeLeasing for KubernetesNodes {
     async fn look(&self, lease: &NodeLease, us: &str) -> Result<SeenLease, BackendError> {
         let cluster = self.uid().await?;
-        let view = match self.leases(lease).observe(&lease.node).await.map_err(meaning)? {
+        let view = match self.leases(lease).observe(lease.node.raw()).await.map_err(meaning)? {
             None => NodeView::Free,
             Some(Holder { identity, .. }) if identity == us => NodeView::Ours,
             Some(holder) if holder.expired => NodeView::Free,
             Some(holder) => NodeView::Held(holder.to_string().into()),
         };
-        Ok(SeenLease { cluster, view })
+        Ok(SeenLease { cluster: cluster.map(OneLine::from), view })
     }
 
     async fn take(&self, lease: &NodeLease, us: &str) -> Result<(), BackendError> {
         before_change(&format!("take the Lease of Node {}", lease.node)).await?;
-        done(lease, self.leases(lease).take(&lease.node, us, NO_END).await)
+        done(lease, self.leases(lease).take(lease.node.raw(), us, NO_END).await)
     }
 
     async fn release(&self, lease: &NodeLease, us: &str) -> Result<(), BackendError> {
         before_change(&format!("delete the Lease of Node {}", lease.node)).await?;
-        done(lease, self.leases(lease).release(&lease.node, us).await.map(drop))
+        done(lease, self.leases(lease).release(lease.node.raw(), us).await.map(drop))
     }
 }
 

@@ -34,6 +34,7 @@ use crate::{
         drain::{DrainView, DrainWish},
         gate::ExternalRequest,
     },
+    shown::OneLine,
 };
 
 use super::{
@@ -149,8 +150,8 @@ fn view_of(node: &DynamicObject, by: &ExternalRequest) -> DrainView {
         exists: true,
         cordoned: is_cordoned(node),
         ours,
-        held_by: other_store(node, by),
-        left_by: other_of_ours(node, by).map(str::to_owned),
+        held_by: other_store(node, by).map(OneLine::from),
+        left_by: other_of_ours(node, by).map(OneLine::from),
         // A wait for Ready follows only if we uncordon the Node. Without a record, the Node counts
         // as previously Ready.
         was_ready: ours && is_our_cordon(node) && (stripped || annotation(node, WAS_READY) == Some("true")),
@@ -208,12 +209,12 @@ impl KubernetesNodes {
         for pod in pods {
             match role(pod, wish, unheard) {
                 PodRole::Stays => {}
-                PodRole::Ending => view.left.push(format!("{} (ending)", shown(pod))),
-                PodRole::Refused(why) => view.refused.push(format!("{} ({why})", shown(pod))),
+                PodRole::Ending => view.left.push(format!("{} (ending)", shown(pod)).into()),
+                PodRole::Refused(why) => view.refused.push(format!("{} ({why})", shown(pod)).into()),
                 PodRole::Evict => {
                     view.only_ending = false;
                     let why = pod.metadata.uid.as_ref().and_then(|uid| self.blocked().get(uid).cloned());
-                    view.left.push(why.map_or_else(|| shown(pod), |why| format!("{} ({why})", shown(pod))));
+                    view.left.push(why.map_or_else(|| shown(pod), |why| format!("{} ({why})", shown(pod))).into());
                 }
             }
         }
@@ -285,16 +286,16 @@ impl NodeDrain for KubernetesNodes {
         wish: Option<&DrainWish>,
     ) -> Result<DrainView, BackendError> {
         let cluster = self.uid().await?;
-        let Some(found) = self.node(node).await? else { return Ok(DrainView { cluster, ..DrainView::default() }) };
+        let Some(found) = self.node(node).await? else { return Ok(DrainView { cluster: cluster.map(OneLine::from), ..DrainView::default() }) };
         let Some(wish) = wish else {
-            let mut view = DrainView { cluster, ..view_of(&found, by) };
+            let mut view = DrainView { cluster: cluster.map(OneLine::from), ..view_of(&found, by) };
             // The kubelet's Lease is meaningless before the Node is Ready.
             if view.was_ready && view.ready {
                 view.heard = cluster::node_heard(&self.cluster, node, meaning).await?;
             }
             return Ok(view);
         };
-        Ok(DrainView { cluster, ..self.drained(&found, &self.pods(node).await?, by, wish) })
+        Ok(DrainView { cluster: cluster.map(OneLine::from), ..self.drained(&found, &self.pods(node).await?, by, wish) })
     }
 
     fn follow(self: Arc<Self>, node: &str) -> Arc<dyn FollowedNode> {
@@ -307,7 +308,7 @@ impl NodeDrain for KubernetesNodes {
             Some(found) => Some(found),
             None => self.node(node).await?,
         };
-        Ok(DrainView { cluster, ..found.map(|found| view_of(&found, by)).unwrap_or_default() })
+        Ok(DrainView { cluster: cluster.map(OneLine::from), ..found.map(|found| view_of(&found, by)).unwrap_or_default() })
     }
 
     async fn cordon(&self, node: &str, by: &ExternalRequest) -> Result<(), BackendError> {
@@ -326,7 +327,7 @@ impl NodeDrain for KubernetesNodes {
     }
 
     async fn evict(&self, wish: &DrainWish) -> Result<(), BackendError> {
-        let pods = self.pods(&wish.node).await?;
+        let pods = self.pods(wish.node.raw()).await?;
         let pods: Vec<Pod> = pods.into_iter().filter(|pod| role(pod, wish, None) == PodRole::Evict).collect();
         let asked = stream::iter(pods)
             .map(|pod| async move { (pod.metadata.uid.clone().unwrap_or_default(), self.evict_one(&pod).await) })

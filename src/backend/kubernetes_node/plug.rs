@@ -165,16 +165,16 @@ pub fn connect(
         force: drains.flag(FORCE.name).unwrap_or(false),
     };
     let namespace = leases.text(NAMESPACE.name).unwrap_or_else(|| NODE_LEASES.to_owned());
-    let lease = |node| NodeLease { namespace: namespace.clone(), node };
+    let lease = |node| NodeLease { namespace: namespace.clone().into(), node };
     let nodes_of =
         |settings| Arc::new(KubernetesNodes::new(Cluster::new(settings, Arc::clone(clock)), Arc::clone(clock)));
     let (of_leases, of_drains) = clusters(leases, drains, of_store, env);
     let nodes = |block: &Block| block.texts(NODES.name).into_iter();
     Minded {
-        leases: nodes(leases).map(|(server, node)| (server, lease(node))).collect(),
+        leases: nodes(leases).map(|(server, node)| (server, lease(node.into()))).collect(),
         take: leases.flag(TAKE.name).unwrap_or(false),
         leasing: nodes_of(of_leases),
-        drains: nodes(drains).map(|(server, node)| (server, wish(node))).collect(),
+        drains: nodes(drains).map(|(server, node)| (server, wish(node.into()))).collect(),
         drainer: nodes_of(of_drains),
     }
 }

@@ -17,6 +17,7 @@ use crate::{
         ids::Uid,
         machine::ResetType,
     },
+    shown::OneLine,
 };
 
 use super::{
@@ -129,7 +130,7 @@ impl Gate for HostMachine {
         let view = |standing, behind| GateView { behind, ..GateView::of(standing) };
         let Some(object) = self.hosts.host(&self.name, fresh).await? else {
             let standing =
-                if wish.asked { ExternalState::Absent } else { ExternalState::Refused(self.hosts.absent(&self.name)) };
+                if wish.asked { ExternalState::Absent } else { ExternalState::Refused(self.hosts.absent(&self.name).into()) };
             return Ok(view(standing, None));
         };
         let host = Host(&object);
@@ -140,13 +141,13 @@ impl Gate for HostMachine {
             && self.hosts.hold == Hold::PowerOff
             && let Some(why) = self.holes(host).await?
         {
-            standing = ExternalState::Refused(why);
+            standing = ExternalState::Refused(why.into());
         }
         if let ExternalState::Leftovers(_) = &standing
             && fresh
             && let Some(why) = self.not_yet_on(host).await?
         {
-            standing = ExternalState::Returning(why);
+            standing = ExternalState::Returning(why.into());
         }
         // Our store's other request, if its end is the only blocker.
         let behind = request(&object)
@@ -158,7 +159,7 @@ impl Gate for HostMachine {
         Ok(GateView {
             boot: booted(host).filter(|_| granted && hold == Hold::Image),
             power_after: power_after(host, hold).filter(|_| granted),
-            deletion: deletion(host).filter(|_| granted && hold == Hold::Detach),
+            deletion: deletion(host).filter(|_| granted && hold == Hold::Detach).map(OneLine::from),
             ..view(standing, behind)
         })
     }
@@ -312,7 +313,7 @@ impl Gate for HostMachine {
             Ok(ExternalState::Refused(why) | ExternalState::Failed(why)) => {
                 // What only the configured hold cannot do; the host itself could be taken.
                 let by_configuration = !matches!(beside(host, wish), ExternalState::Refused(_));
-                rejection = Some(Rejection { why, by_configuration });
+                rejection = Some(Rejection { why: why.to_string(), by_configuration });
             }
             Ok(ExternalState::Waiting(why)) => {
                 lines.push(format!("It would wait for {why}."));

@@ -28,7 +28,7 @@ pub(super) fn standing(host: Host<'_>, wish: &ExternalRequest, hold: Hold, now: 
         // The operation has ended. If the operator has not yet performed the reboot, it would do so
         // later.
         if wish.asked && host.rebooted_by().as_ref() == Some(&ours) {
-            return ExternalState::Leftovers(format!("our annotation {REBOOT} is still on {}", host.shown()));
+            return ExternalState::Leftovers(format!("our annotation {REBOOT} is still on {}", host.shown()).into());
         }
         return beside(host, wish);
     }
@@ -39,18 +39,18 @@ pub(super) fn standing(host: Host<'_>, wish: &ExternalRequest, hold: Hold, now: 
         (Hold::Image, true) => imaged(host, wish, now),
         // A person removed our annotations, but the detached annotation still names us.
         (_, false) if host.detached_by().as_ref() == Some(&ours) => {
-            ExternalState::Lost("our annotations were removed from the host".to_owned())
+            ExternalState::Lost("our annotations were removed from the host".into())
         }
         (_, false) if wish.asked && host.is_left_by(&wish.uid) => {
-            ExternalState::Lost("our annotations were removed from the host".to_owned())
+            ExternalState::Lost("our annotations were removed from the host".into())
         }
         (_, false) if wish.asked => ExternalState::Absent,
         (Hold::Detach, false) => beside(host, wish),
         (Hold::Image, false) => match beside(host, wish) {
             ExternalState::Absent => match not_by_image(host) {
-                Some(why) => ExternalState::Refused(why),
+                Some(why) => ExternalState::Refused(why.into()),
                 None if host.status() != "OK" => {
-                    ExternalState::Waiting(format!("{} to be OK (now {})", host.shown(), host.error_text()))
+                    ExternalState::Waiting(format!("{} to be OK (now {})", host.shown(), host.error_text()).into())
                 }
                 None => ExternalState::Absent,
             },
@@ -60,13 +60,13 @@ pub(super) fn standing(host: Host<'_>, wish: &ExternalRequest, hold: Hold, now: 
             ExternalState::Absent if host.disables_power_off() => ExternalState::Refused(
                 "with spec.disablePowerOff the operator restarts the host repeatedly instead of switching it off, so \
                  hold = \"power_off\" does not work; use hold = \"detach\""
-                    .to_owned(),
+                    .into(),
             ),
             ExternalState::Absent if !host.is_provisioned() => ExternalState::Refused(format!(
                 "reboot annotations act only on provisioned hosts (now {}), so hold = \"power_off\" does not work; use \
                  hold = \"detach\"",
                 host.state()
-            )),
+            ).into()),
             standing => standing,
         },
     }
@@ -76,12 +76,12 @@ pub(super) fn standing(host: Host<'_>, wish: &ExternalRequest, hold: Hold, now: 
 /// obstacle.
 pub(super) fn beside(host: Host<'_>, wish: &ExternalRequest) -> ExternalState {
     let shown = host.shown();
-    let waits = |why: String| ExternalState::Waiting(why);
+    let waits = |why: String| ExternalState::Waiting(why.into());
     if host.is_deleting() {
-        return ExternalState::Refused(format!("{shown} is being deleted"));
+        return ExternalState::Refused(format!("{shown} is being deleted").into());
     }
     if host.is_unmanaged() {
-        return ExternalState::Refused(format!("{shown} is unmanaged: it does not name a BMC"));
+        return ExternalState::Refused(format!("{shown} is unmanaged: it does not name a BMC").into());
     }
     if host.detaches() {
         return waits(format!("{shown}, which {} detached", author(host)));
@@ -128,20 +128,20 @@ fn detached(host: Host<'_>, ours: &Author, now: Timestamp) -> ExternalState {
         Some(author) if author == *ours && host.is_deleting() && !host.is_settled() => ExternalState::Lost(format!(
             "the operator deletes {shown} despite its annotation to delay this (now {})",
             host.state()
-        )),
+        ).into()),
         Some(author) if author == *ours => match host.status() {
             "detached" => ExternalState::Granted,
             _ if host.error() == "detach error" => ExternalState::Entering(format!(
                 "{shown} to be detached, which the operator retries ({})",
                 host.error_text()
-            )),
+            ).into()),
             _ if host.is_paused() => {
-                ExternalState::Entering(format!("{shown} to be detached; another author has paused it"))
+                ExternalState::Entering(format!("{shown} to be detached; another author has paused it").into())
             }
-            _ => ExternalState::Entering(format!("{shown} to be detached by the operator (now {})", host.state())),
+            _ => ExternalState::Entering(format!("{shown} to be detached by the operator (now {})", host.state()).into()),
         },
-        _ if host.detaches() => ExternalState::Lost(format!("another author detached {shown}")),
-        _ if host.released().is_none() => ExternalState::Lost(format!("another author attached {shown} again")),
+        _ if host.detaches() => ExternalState::Lost(format!("another author detached {shown}").into()),
+        _ if host.released().is_none() => ExternalState::Lost(format!("another author attached {shown} again").into()),
         _ => returning(host, true, now),
     }
 }
@@ -177,23 +177,23 @@ fn kept_off(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> ExternalS
         return ExternalState::Lost(format!(
             "the annotation {key} was deleted from {shown}; baremetal-operator up to v0.13.2 deletes it when the host changes \
              its state"
-        ));
+        ).into());
     }
     // A host that is off stays off, but the operator restarts a running host forever.
     if host.disables_power_off() && host.powered_on() {
         return ExternalState::Lost(format!(
             "spec.disablePowerOff was set on {shown}, which is on: the operator restarts it repeatedly instead of \
              switching it off"
-        ));
+        ).into());
     }
     if host.detaches() {
-        return ExternalState::Lost(format!("another author detached {shown}"));
+        return ExternalState::Lost(format!("another author detached {shown}").into());
     }
     if host.status() == "servicing" {
-        return ExternalState::Lost(format!("the operator services {shown}, which can switch it on"));
+        return ExternalState::Lost(format!("the operator services {shown}, which can switch it on").into());
     }
     if !host.is_provisioned() {
-        return ExternalState::Lost(format!("{shown} left its provisioning state (now {})", host.state()));
+        return ExternalState::Lost(format!("{shown} left its provisioning state (now {})", host.state()).into());
     }
     // The operator powers a host off again after a manual power-on.
     if !host.powered_on() || wish.entered {
@@ -201,7 +201,7 @@ fn kept_off(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> ExternalS
     }
     let trouble = if host.error().is_empty() { String::new() } else { format!(" ({})", host.error_text()) };
     let paused = if host.is_paused() { "; another author has paused it" } else { "" };
-    ExternalState::Entering(format!("{shown} to be switched off by the operator{paused}{trouble}"))
+    ExternalState::Entering(format!("{shown} to be switched off by the operator{paused}{trouble}").into())
 }
 
 /// Returns why a host cannot boot our image.
@@ -241,23 +241,23 @@ fn imaged(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> ExternalSta
         return returning(host, false, now);
     }
     if host.is_deleting() {
-        return ExternalState::Lost(format!("{shown} is being deleted"));
+        return ExternalState::Lost(format!("{shown} is being deleted").into());
     }
     if host.detaches() {
-        return ExternalState::Lost(format!("another author detached {shown}"));
+        return ExternalState::Lost(format!("another author detached {shown}").into());
     }
     if !host.consumer_is(&wish.uid) {
-        return ExternalState::Lost(format!("spec.consumerRef of {shown} no longer names this maintenance"));
+        return ExternalState::Lost(format!("spec.consumerRef of {shown} no longer names this maintenance").into());
     }
     if (host.made_image().is_some() || host.has_image()) && !host.has_our_image() {
         let online = host.online_to_restore().map_or_else(String::new, |before| {
             format!("; this maintenance set spec.online to {} and restores {before} at its end", host.online())
         });
-        return ExternalState::Lost(format!("another author changed the image of {shown}{online}"));
+        return ExternalState::Lost(format!("another author changed the image of {shown}{online}").into());
     }
     let states = ["available", "ready", "preparing", "provisioning", "provisioned", "deprovisioning"];
     if !states.contains(&host.state()) {
-        return ExternalState::Lost(format!("{shown} left its provisioning state (now {})", host.state()));
+        return ExternalState::Lost(format!("{shown} left its provisioning state (now {})", host.state()).into());
     }
     ExternalState::Granted
 }
@@ -268,17 +268,17 @@ pub(super) fn booted(host: Host<'_>) -> Option<BootReadiness> {
     let shown = host.shown();
     Some(match host.state() {
         _ if !host.error().is_empty() => {
-            BootReadiness::Error(format!("the operator could not boot {shown} ({})", host.error_text()))
+            BootReadiness::Error(format!("the operator could not boot {shown} ({})", host.error_text()).into())
         }
         // The operator undoes a failed boot and then retries it.
         "deprovisioning" => {
-            BootReadiness::Error(format!("the operator could not boot {shown} and is deprovisioning it"))
+            BootReadiness::Error(format!("the operator could not boot {shown} and is deprovisioning it").into())
         }
         "provisioned" => BootReadiness::Ready,
         state if host.is_paused() => {
-            BootReadiness::Pending(format!("{shown} to be booted; another author has paused it (now {state})"))
+            BootReadiness::Pending(format!("{shown} to be booted; another author has paused it (now {state})").into())
         }
-        state => BootReadiness::Pending(format!("{shown} to be booted by its operator (now {state})")),
+        state => BootReadiness::Pending(format!("{shown} to be booted by its operator (now {state})").into()),
     })
 }
 
@@ -286,48 +286,48 @@ pub(super) fn booted(host: Host<'_>) -> Option<BootReadiness> {
 /// it must first be registered in Ironic again.
 fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> ExternalState {
     let (shown, before) = (host.shown(), host.before());
-    let leftovers = || ExternalState::Leftovers(format!("our annotations are still on {shown}"));
+    let leftovers = || ExternalState::Leftovers(format!("our annotations are still on {shown}").into());
     if host.is_deleting() {
         // The delayed deletion continues.
         return leftovers();
     }
     if host.is_paused() {
-        return ExternalState::Returning(format!("{shown} is still paused by another author"));
+        return ExternalState::Returning(format!("{shown} is still paused by another author").into());
     }
     if host.detaches() {
         return leftovers();
     }
     match host.status() {
         "detached" => {
-            return ExternalState::Returning(format!("the operator is attaching {shown} again (still detached)"));
+            return ExternalState::Returning(format!("the operator is attaching {shown} again (still detached)").into());
         }
         // The operator's next reconciliation clears this error before it registers the host.
         "error" if host.error() == "detach error" => {
             return ExternalState::Returning(format!(
                 "the operator is attaching {shown} again (still {})",
                 host.error_text()
-            ));
+            ).into());
         }
         "error" if host.error() != before.error => {
             let unregistered = host.error() == "registration error";
             let what = if unregistered { "could not register" } else { "has trouble with" };
-            return ExternalState::Failed(format!("the operator {what} {shown} ({})", host.error_text()));
+            return ExternalState::Failed(format!("the operator {what} {shown} ({})", host.error_text()).into());
         }
         "OK" | "error" => {}
-        status => return ExternalState::Returning(format!("{shown} is {status}")),
+        status => return ExternalState::Returning(format!("{shown} is {status}").into()),
     }
     if registers && let Some(why) = unproven(host, &before, now) {
-        return ExternalState::Returning(why);
+        return ExternalState::Returning(why.into());
     }
     let still_booted = host.hold() == Some(Hold::Image) && !host.is_unbooted();
     if !host.is_settled() || still_booted {
         let (state, was) = (host.state(), &before.state);
-        return ExternalState::Returning(format!("{shown} is {state}, was {was}"));
+        return ExternalState::Returning(format!("{shown} is {state}, was {was}").into());
     }
     // A host with its prior error is excluded, because its power is unknown.
     let seen = if host.powered_on() { PowerTarget::On } else { PowerTarget::Off };
     if let Some(wanted) = host.kept_power().filter(|wanted| *wanted != seen) {
-        return ExternalState::Returning(format!("{shown} is not yet {wanted} (spec.online), now {seen}"));
+        return ExternalState::Returning(format!("{shown} is not yet {wanted} (spec.online), now {seen}").into());
     }
     leftovers()
 }

@@ -189,7 +189,7 @@ impl Gate for OperatorMachine {
             lines.push(format!("Other ServerMaintenances: {}.", others.join(", ")));
         }
         let rejection = match self.look(wish, false).await.map(|view| view.standing) {
-            Ok(ExternalState::Refused(why) | ExternalState::Failed(why)) => Some(Rejection::for_now(why)),
+            Ok(ExternalState::Refused(why) | ExternalState::Failed(why)) => Some(Rejection::for_now(why.to_string())),
             _ => None,
         };
         Ok(Outlook { lines, approval_missing, ahead, rejection, unasked: None })

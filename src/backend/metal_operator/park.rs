@@ -54,7 +54,7 @@ impl Parking<'_> {
         let Some(server) = self.fleet.server(self.server, fresh).await? else {
             let why = no_server(self.server);
             // The deletion of the Server removed our marks too.
-            let standing = if self.wish.asked { ExternalState::Absent } else { ExternalState::Refused(why) };
+            let standing = if self.wish.asked { ExternalState::Absent } else { ExternalState::Refused(why.into()) };
             return Ok(GateView::of(standing));
         };
         let standing = if self.wish.enters { self.standing(&server).await? } else { self.beside(&server).await? };
@@ -83,23 +83,23 @@ impl Parking<'_> {
         let (state, operation) = (text(server, "/status/state").unwrap_or("unknown"), annotation(server, OPERATION));
         let ours = self.is_ours(server);
         Ok(match (ours, is_parked(server), operation) {
-            (true, _, Some("unpark")) => ExternalState::Returning(UNPARKING.to_owned()),
+            (true, _, Some("unpark")) => ExternalState::Returning(UNPARKING.into()),
             // The operator removes both annotations before it changes the state.
             (true, true, None) if annotation(server, PARKED).is_none() => {
-                ExternalState::Returning(UNPARKING.to_owned())
+                ExternalState::Returning(UNPARKING.into())
             }
             (true, true, _) if annotation(server, PARKED).is_some() && state == "Parked" => ExternalState::Granted,
             (true, _, Some("park")) | (true, true, _) => {
-                ExternalState::Waiting(format!("the Server to be parked: it is shutting down (now {state})"))
+                ExternalState::Waiting(format!("the Server to be parked: it is shutting down (now {state})").into())
             }
             (true, false, _) if matches!(state, "Initial" | "Discovery") => {
-                ExternalState::Returning(format!("the Server is returning to service ({state})"))
+                ExternalState::Returning(format!("the Server is returning to service ({state})").into())
             }
-            (true, false, _) => ExternalState::Leftovers("our annotations are still on the Server".to_owned()),
+            (true, false, _) => ExternalState::Leftovers("our annotations are still on the Server".into()),
             (false, true, _) if self.wish.asked => {
-                ExternalState::Taken(format!("the Server, which is parked by {}", parker(server)))
+                ExternalState::Taken(format!("the Server, which is parked by {}", parker(server)).into())
             }
-            (false, true, _) => ExternalState::Waiting(format!("the Server, which is parked by {}", parker(server))),
+            (false, true, _) => ExternalState::Waiting(format!("the Server, which is parked by {}", parker(server)).into()),
             // The parking ended, whatever the server's state now.
             (false, false, _) if self.wish.asked => ExternalState::Absent,
             (false, false, _) => self.beside(server).await?,
@@ -131,18 +131,18 @@ impl Parking<'_> {
         if let Some(operation) = annotation(server, OPERATION) {
             return Ok(ExternalState::Waiting(format!(
                 "the operation {operation:?} on the Server, which another author requested"
-            )));
+            ).into()));
         }
         if state == "Parked" {
-            return Ok(ExternalState::Waiting(format!("the Server, which is parked by {}", parker(server))));
+            return Ok(ExternalState::Waiting(format!("the Server, which is parked by {}", parker(server)).into()));
         }
         if !matches!(state, "Available" | "Reserved") {
             let holder = reference(server, "/spec/serverMaintenanceRef");
             let by = holder.map(|holder| format!(" for {holder}")).unwrap_or_default();
-            return Ok(ExternalState::Waiting(format!("the Server to be Available or Reserved (now {state}{by})")));
+            return Ok(ExternalState::Waiting(format!("the Server to be Available or Reserved (now {state}{by})").into()));
         }
         if let Some(why) = claims::unclaimed(self.wish, server) {
-            return Ok(ExternalState::Waiting(why));
+            return Ok(ExternalState::Waiting(why.into()));
         }
         let found = self.fleet.found().await?;
         // Where servers are parked, nothing on the Server shows a ServerMaintenance.
@@ -150,13 +150,13 @@ impl Parking<'_> {
             let all = self.fleet.maintenances_of(self.server).await?;
             if let Some(other) = all.iter().find(|it| text(it, "/status/state") == Some("InMaintenance")) {
                 let why = format!("ServerMaintenance {}, which is InMaintenance and has to be deleted", whose(other));
-                return Ok(ExternalState::Waiting(why));
+                return Ok(ExternalState::Waiting(why.into()));
             }
         }
         Ok(match reference(server, "/spec/serverClaimRef").filter(|_| self.wish.asks != Asks::Nobody) {
             None => ExternalState::Absent,
             Some(claim) => match claims::approval(self.fleet, found, &claim).await? {
-                ApprovalCheck::Missing(words) => ExternalState::Waiting(words),
+                ApprovalCheck::Missing(words) => ExternalState::Waiting(words.into()),
                 ApprovalCheck::Given | ApprovalCheck::NotNeeded => ExternalState::Absent,
             },
         })

@@ -135,22 +135,22 @@ impl ServerMaintenanceRequest<'_> {
                 "ServerMaintenance {full} already exists and belongs to another author ({}). It was not changed: \
                  delete it, or rename this maintenance",
                 whose(object)
-            )));
+            ).into()));
         }
         if object.metadata.deletion_timestamp.is_some() {
-            return Ok(ExternalState::Returning(format!("ServerMaintenance {full} is being deleted")));
+            return Ok(ExternalState::Returning(format!("ServerMaintenance {full} is being deleted").into()));
         }
         if annotation(object, OUR_UID) != Some(&self.wish.uid) {
             // An earlier incarnation left the object; the next call adopts it.
             return Ok(ExternalState::Absent);
         }
         let Some(server) = &seen.server else {
-            return Ok(ExternalState::Failed(format!("Server {:?} no longer exists", self.server)));
+            return Ok(ExternalState::Failed(format!("Server {:?} no longer exists", self.server).into()));
         };
         if !self.wish.entered
             && let Some(why) = claims::unclaimed(self.wish, server)
         {
-            return Ok(ExternalState::Leftovers(why));
+            return Ok(ExternalState::Leftovers(why.into()));
         }
         let state = text(server, "/status/state").unwrap_or("unknown");
         let holder = reference(server, "/spec/serverMaintenanceRef");
@@ -160,25 +160,25 @@ impl ServerMaintenanceRequest<'_> {
             Some("InMaintenance" | "Failed") if ours && state == "Maintenance" => ExternalState::Granted,
             Some("InMaintenance") if ours => ExternalState::Waiting(format!(
                 "the Server to be in maintenance: ServerMaintenance {full} is granted, the Server is still {state}"
-            )),
+            ).into()),
             Some("InMaintenance") => match holder {
                 Some(other) => ExternalState::Lost(format!(
                     "ServerMaintenance {full} is InMaintenance, but the Server's serverMaintenanceRef names {}",
                     self.described(&other).await?
-                )),
+                ).into()),
                 // Only a new request can repair this.
                 None => ExternalState::Leftovers(format!(
                     "ServerMaintenance {full} is InMaintenance, but the Server lacks serverMaintenanceRef"
-                )),
+                ).into()),
             },
             Some("Failed") => {
                 let why = match boot {
                     Some(BootReadiness::Error(message)) => message.clone(),
-                    _ => "no reason given".to_owned(),
+                    _ => "no reason given".into(),
                 };
-                ExternalState::Failed(format!("ServerMaintenance {full} is Failed: {why}"))
+                ExternalState::Failed(format!("ServerMaintenance {full} is Failed: {why}").into())
             }
-            _ => ExternalState::Waiting(self.pending(found, object, server, holder).await?),
+            _ => ExternalState::Waiting(self.pending(found, object, server, holder).await?.into()),
         })
     }
 
@@ -227,20 +227,20 @@ impl ServerMaintenanceRequest<'_> {
             return Ok(if self.wish.asked {
                 ExternalState::Absent
             } else {
-                ExternalState::Refused(no_server(self.server))
+                ExternalState::Refused(no_server(self.server).into())
             });
         };
         if !self.wish.entered
             && let Some(why) = claims::unclaimed(self.wish, server)
         {
-            return Ok(ExternalState::Waiting(why));
+            return Ok(ExternalState::Waiting(why.into()));
         }
         if !self.wish.asked {
             return Ok(ExternalState::Absent);
         }
         let holder = reference(server, "/spec/serverMaintenanceRef");
         if holder.as_deref() == Some(&self.full_name()) {
-            return Ok(ExternalState::Leftovers("the Server still refers to our deleted ServerMaintenance".to_owned()));
+            return Ok(ExternalState::Leftovers("the Server still refers to our deleted ServerMaintenance".into()));
         }
         // The watch can still contain our deleted request.
         let ours = self.full_name();
@@ -250,11 +250,11 @@ impl ServerMaintenanceRequest<'_> {
                 && claims::has_marks(self.fleet, claim, self.wish.entered).await?
                 && !self.others_are_there().await?
             {
-                return Ok(ExternalState::Leftovers(format!("ServerClaim {claim} still has a maintenance's marks")));
+                return Ok(ExternalState::Leftovers(format!("ServerClaim {claim} still has a maintenance's marks").into()));
             }
             let state = text(server, "/status/state").unwrap_or("unknown");
             if self.wish.entered && matches!(state, "Maintenance" | "Initial" | "Discovery") {
-                return Ok(ExternalState::Returning(format!("the Server is returning to service ({state})")));
+                return Ok(ExternalState::Returning(format!("the Server is returning to service ({state})").into()));
             }
         }
         Ok(ExternalState::Absent)

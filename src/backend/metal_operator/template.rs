@@ -74,7 +74,7 @@ impl ServerMaintenanceRequest<'_> {
         let boots = resource(METAL, "ServerBootConfiguration");
         let (space, name) = (Some(self.namespace()), self.name());
         let boot = self.fleet.get(&self.fleet.boots, &boots, space, &name, fresh).await?;
-        let pending = |words: String| Ok(Some(BootReadiness::Pending(words)));
+        let pending = |words: String| Ok(Some(BootReadiness::Pending(words.into())));
         let Some(boot) = boot else {
             // Up to v0.7, the operator ignores a failed object (`handleFailedState`).
             if text(object, "/status/state") == Some("Failed") {
@@ -82,7 +82,7 @@ impl ServerMaintenanceRequest<'_> {
                     "ServerMaintenance {} is Failed, so metal-operator no longer boots anything for it: release this \
                      maintenance and apply again",
                     full_name(object)
-                ))));
+                ).into())));
             }
             return pending("metal-operator has not created the ServerBootConfiguration yet".to_owned());
         };
@@ -100,12 +100,12 @@ impl ServerMaintenanceRequest<'_> {
             Some("Error") => BootReadiness::Error(format!(
                 "ServerBootConfiguration {full} is in Error: {}",
                 failed.unwrap_or_else(|| "the boot operator did not give a reason".to_owned())
-            )),
+            ).into()),
             other => BootReadiness::Pending(format!(
                 "ServerBootConfiguration {full} is {}{}",
                 other.unwrap_or("without a state"),
                 if done.is_empty() { String::new() } else { format!(" ({})", done.join(", ")) }
-            )),
+            ).into()),
         }))
     }
 }

@@ -34,6 +34,7 @@ use std::{
 use async_trait::async_trait;
 use secrecy::{ExposeSecret as _, SecretString};
 
+use crate::shown::OneLine;
 use crate::{clock::Clock, maintenance::location::Location, outbound::Route};
 
 use super::{Backend, BackendError, Listed, Machine, machines::end_sessions, plug::BackendPlugin as _};
@@ -169,12 +170,12 @@ impl Backend for RedfishBackend {
 
     async fn location(&self, server: &str) -> Result<Location, BackendError> {
         let system = self.machines.get(server).and_then(|machine| machine.path.get().cloned());
-        Ok(Location { system, ..Location::direct(Plugin.name()) })
+        Ok(Location { system: system.map(OneLine::from), ..Location::direct(Plugin.name()) })
     }
 
     fn remember(&self, server: &str, location: &Location) {
         if let (Some(machine), Some(path)) = (self.machines.get(server), &location.system) {
-            machine.remember(path);
+            machine.remember(path.raw());
         }
     }
 

@@ -89,7 +89,7 @@ async fn claim(world: &World, says: Says, spec: &Spec) {
         if says != Says::Approved {
             return Ok(());
         }
-        let scope = Scope::Maintenance { id: MaintenanceId::new("ops", "run").unwrap(), digest: digest.clone() };
+        let scope = Scope::Maintenance { id: MaintenanceId::new("ops", "run").unwrap(), digest: digest.clone().into() };
         let (uid, by) = (Uid("a".into()), "db".into());
         lock.approve(Approval { uid, scope, not_before: None, expires: None, at: now, by, used_by: None }, "db", now)
     };

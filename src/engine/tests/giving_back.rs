@@ -38,7 +38,7 @@ async fn a_server_whose_power_is_not_known_is_not_switched() {
         world.machine.with(|inside| inside.hides_power = true);
         let failed = engine.hold(&wish("m", spec), &control()).await.unwrap();
         let Phase::Failed { cause, .. } = &failed.record.phase else { panic!("{:?}", failed.record.phase) };
-        assert!(cause.contains("no power state"), "{cause}");
+        assert!(cause.shown().contains("no power state"), "{cause}");
         world.machine.with(|inside| {
             assert_eq!(inside.power, Some(PowerState::On));
             assert!(inside.resets.is_empty() && inside.image.is_none(), "nothing was changed");
@@ -54,7 +54,7 @@ async fn a_time_limit_that_ends_a_wait_says_what_was_waited_for() {
     let hasty = Control { timeout: Duration::from_secs(20), ..control() };
     let failed = engine.hold(&wish("m", off()), &hasty).await.unwrap();
     let Phase::Failed { cause, .. } = &failed.record.phase else { panic!("{:?}", failed.record.phase) };
-    assert!(cause.starts_with("timeouts.create ended at step 1/") && cause.contains("; it shows no power"), "{cause}");
+    assert!(cause.shown().starts_with("timeouts.create ended at step 1/") && cause.shown().contains("; it shows no power"), "{cause}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,7 +160,7 @@ async fn a_release_by_force_stops_who_acts_under_the_hold_and_what_was_booted_un
     // Another child change hangs in its first reset while the operator takes the server.
     let calls = world.machine.calls.load(Ordering::SeqCst);
     *world.machine.hang_at.lock().unwrap() = Some((calls + 4, false));
-    let again = Spec { triggers: [("n".to_owned(), "2".to_owned())].into(), ..under };
+    let again = Spec { triggers: [("n".into(), "2".into())].into(), ..under };
     let acting = {
         let ours = ours.clone();
         tokio::spawn(async move { ours.hold(&wish("m.again", again), &control()).await.map(|driven| driven.finish) })
@@ -220,7 +220,7 @@ async fn a_server_that_cannot_be_put_back_can_be_accepted_as_it_is() {
     assert_eq!(request, None);
     assert_eq!(world.machine.calls.load(Ordering::SeqCst), calls, "the machine receives no call");
     let audit = world.store.audit(&held.record.id, 1).await.unwrap();
-    assert!(audit[0].detail.contains("scrapped; nothing was restored"), "{audit:?}");
+    assert!(audit[0].detail.shown().contains("scrapped; nothing was restored"), "{audit:?}");
     assert_eq!(operator.hold(&wish("next", spec()), &control()).await.unwrap().finish, Finish::Reached);
 }
 

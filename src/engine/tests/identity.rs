@@ -148,6 +148,6 @@ async fn another_server_under_the_name_of_a_waiting_one_is_not_touched() {
     bob.release_without_restore(&held.id, held.generation, "it was scrapped", None, &control()).await.unwrap();
     let refused = waiting.await.unwrap().unwrap().record.phase;
     let Phase::Failed { cause, .. } = &refused else { panic!("{refused:?}") };
-    assert!(cause.contains("is not the locked server"), "{cause}");
+    assert!(cause.shown().contains("is not the locked server"), "{cause}");
     assert_eq!(world.machine.with(|inside| inside.resets.len()), 0);
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::maintenance::operate::{CompletionProof, OperationOutcome, OperationSpec, WhenOff};
 
 fn operation(reset: ResetType, trigger: &str) -> Spec {
-    let triggers = (!trigger.is_empty()).then(|| ("n".to_owned(), trigger.to_owned()));
+    let triggers = (!trigger.is_empty()).then(|| ("n".into(), trigger.into()));
     let operation = OperationSpec { reset, when_off: WhenOff::Skip, proof: CompletionProof::Power };
     let triggers = triggers.into_iter().collect();
     Spec { operation: Some(operation), triggers, ..Spec::new(MaintenanceKind::Operation, "node") }

@@ -124,13 +124,13 @@ async fn a_record_that_a_state_manages_is_taken_over_only_on_purpose() {
     let (one, two) = (world.process("one"), world.process("two"));
     let held = one.hold(&of_state("a", false), &control()).await.unwrap();
     // The create's last commit has marked it.
-    assert_eq!(held.record.known_to.as_ref().map(|known| known.state.as_str()), Some("a"));
+    assert_eq!(held.record.known_to.as_ref().map(|known| known.state.raw()), Some("a"));
     let refused = two.hold(&of_state("b", false), &control()).await.unwrap_err();
     assert!(matches!(refused, EngineError::Refused(Refusal::KnownToAnother { .. })), "{refused}");
     let refused = two.release_for("b", &held.record.uid, "node", Ending::Completed, &control()).await.unwrap_err();
     assert!(matches!(refused, EngineError::Refused(Refusal::KnownToAnother { .. })), "{refused}");
     let adopted = two.hold(&of_state("b", true), &control()).await.unwrap();
-    let marked = adopted.record.known_to.as_ref().map(|known| known.state.as_str());
+    let marked = adopted.record.known_to.as_ref().map(|known| known.state.raw());
     assert_eq!((&adopted.record.uid, marked), (&held.record.uid, Some("b")));
     let refused = one.release_for("a", &held.record.uid, "node", Ending::Completed, &control()).await.unwrap_err();
     assert!(matches!(refused, EngineError::Refused(Refusal::KnownToAnother { .. })), "{refused}");
@@ -150,7 +150,7 @@ async fn a_release_by_a_person_stands_and_a_block_keeps_everything_away() {
     let EngineError::Refused(Refusal::ReleasedBefore { released }) = &refused else { panic!("{refused}") };
     assert!(released.to_string().contains("carol") && released.reason == "node needed", "{released}");
     // Another run of the work is accepted, and waits until the block ends.
-    let triggers = [("run".to_owned(), "2".to_owned())].into();
+    let triggers = [("run".into(), "2".into())].into();
     let other = wish("m", Spec { triggers, ..spec() });
     let began = world.clock.now();
     let driven = engine.hold(&other, &Control { timeout: Duration::from_hours(5), ..control() }).await.unwrap();

@@ -154,7 +154,7 @@ impl ApprovalModel {
     pub(in crate::provider) fn show(&mut self, approval: &Approval, view: &LockView) {
         self.id = Value::Value(approval.uid.0.clone());
         self.digest = match &approval.scope {
-            Scope::Maintenance { digest, .. } => Value::Value(digest.clone()),
+            Scope::Maintenance { digest, .. } => Value::Value(digest.raw().to_owned()),
             Scope::All => Value::Null,
         };
         self.approved_by = Value::Value(approval.by.to_string());

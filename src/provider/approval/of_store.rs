@@ -14,6 +14,7 @@ use crate::{
     },
     plugin::diagnostic,
     store::{LockView, RecordLookup},
+    shown::OneLine,
 };
 
 use crate::provider::{
@@ -89,7 +90,7 @@ async fn approves_one(
     }
     // Started, requested for another server, ended, or unknown. A digest approves a change in
     // advance.
-    let begun = |digest: &String| wish.digest.as_ref().is_none_or(|approved| approved == digest);
+    let begun = |digest: &OneLine| wish.digest.as_ref().is_none_or(|approved| approved == digest);
     if let Some(record) = view.lock.active.iter().find(|record| record.id == *id && begun(&record.digest)) {
         let detail = format!(
             "{id} is already {}. An approval covers only actions that have not started. To approve a change in \
@@ -251,7 +252,7 @@ impl ApprovalLifecycle for StoreApprovals<'_> {
                 return None;
             }
             let server = view.lock.ownership.claim.as_ref().map(|claim| claim.server.clone()).unwrap_or_default();
-            let mut model = ApprovalModel::of(approval, &server);
+            let mut model = ApprovalModel::of(approval, server.raw());
             model.show(approval, view);
             return Some((model, Owned::new(self.engine, &view.lock.key, &approval.uid)));
         }

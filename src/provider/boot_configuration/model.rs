@@ -17,6 +17,7 @@ use crate::{
         spec::{MaintenanceKind, Policy, Spec},
         state::{Maintenance, Phase},
     },
+    shown::OneLine,
 };
 
 use crate::provider::{
@@ -215,7 +216,7 @@ impl BootConfigurationModel {
         self.check_record_name(diags, engine.map(Engine::owner));
         let base = Spec::new(MaintenanceKind::BootConfiguration, given(&self.server).unwrap_or_default());
         let spec = self.turn().check(diags, engine, base)?;
-        let reason = spec.reason.clone().or_else(|| Some(own_reason(given(&self.method)?)));
+        let reason = spec.reason.clone().or_else(|| Some(own_reason(given(&self.method)?).into()));
         Some(Spec { server: given(&self.server)?.into(), reason, server_power, boot: Some(boot?), ..spec })
     }
 
@@ -268,7 +269,7 @@ impl BootConfigurationModel {
                 ("Error", Some(format!("restoring the prior state, {}", progress.text())))
             }
             Phase::Completed { ending, .. } => ("Error", Some(format!("ended: {ending}"))),
-            Phase::Failed { cause, .. } => ("Error", Some(cause.clone())),
+            Phase::Failed { cause, .. } => ("Error", Some(cause.to_string())),
         };
         self.id = Value::Value(record.id.to_string());
         self.state = Value::Value(state.to_owned());
@@ -312,8 +313,8 @@ impl BootConfigurationModel {
             policy: known((spec.policy != default).then(|| spec.policy.to_string())),
             require_claim: if spec.require_claim { Value::Value(true) } else { Value::Null },
             escalate_after: known(spec.escalate_after.map(shown_duration)),
-            reason: known(spec.reason.clone().filter(|reason| *reason != own_reason)),
-            ticket: known(spec.ticket.clone()),
+            reason: known(spec.reason.clone().filter(|reason| *reason != own_reason).map(OneLine::into_raw)),
+            ticket: known(spec.ticket.clone().map(OneLine::into_raw)),
             priority: Value::Value(spec.priority),
             window: spec.window.as_ref().map_or(Value::Null, |window| Value::Value(WindowModel::of(window))),
             hold_place_for: Value::Value(shown_duration(spec.hold_place_for)),

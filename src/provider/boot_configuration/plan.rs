@@ -31,7 +31,7 @@ impl ServerBootConfiguration {
         let Some(engine) = engine else { return review::not_checked(diags, &model.effect) };
         let Some(spec) = spec else { return };
         let hold = hold_named(diags, &model.maintenance_id);
-        self.cell.unless_stopped(review::may_act_under(diags, &engine, hold.as_ref(), &spec.server)).await;
+        self.cell.unless_stopped(review::may_act_under(diags, &engine, hold.as_ref(), spec.server.shown())).await;
         let id = model.record_id(engine.owner());
         let asked = PlannedRequest::new(&spec, id.as_ref(), patience);
         self.cell

@@ -99,7 +99,7 @@ impl ClaimModel {
         key: Option<&LockKey>,
     ) {
         self.id = Value::Value(claim.id.clone());
-        self.owner = known(claim.owner.as_ref().map(ToString::to_string));
+        self.owner = known(claim.owner.as_ref().map(|text| text.raw().to_owned()));
         self.claimed_at = known(claim.since.clone());
         self.phase = known(claim.phase.clone());
         self.ignition_secret = known(claim.ignition_secret.clone());

@@ -241,7 +241,7 @@ impl ClaimModel {
             server: Value::Value(claim.server.to_string()),
             namespace: Value::Value(claim.id.namespace().to_owned()),
             name: Value::Value(claim.id.name().to_owned()),
-            contact: known(claim.contact.as_ref().map(ToString::to_string)),
+            contact: known(claim.contact.as_ref().map(|text| text.raw().to_owned())),
             ..Self::default()
         };
         model.show(claim, view);
@@ -270,14 +270,14 @@ impl From<PendingMaintenance> for AskedModel {
         Self {
             maintenance: Value::Value(asked.id.to_string()),
             policy: Value::Value(asked.policy.to_string()),
-            reason: known(asked.reason.as_ref().map(ToString::to_string)),
-            ticket: known(asked.ticket.as_ref().map(ToString::to_string)),
+            reason: known(asked.reason.as_ref().map(|text| text.raw().to_owned())),
+            ticket: known(asked.ticket.as_ref().map(|text| text.raw().to_owned())),
             priority: Value::Value(asked.priority),
-            window: known(asked.window.as_ref().map(ToString::to_string)),
+            window: known(asked.window.as_ref().map(|text| text.raw().to_owned())),
             effect: Value::Value(asked.effect.to_string()),
             requested_by: Value::Value(asked.by.to_string()),
             requested_at: Value::Value(asked.requested_at.to_string()),
-            digest: Value::Value(asked.digest),
+            digest: Value::Value(asked.digest.to_string()),
             approved: Value::Value(asked.allowed),
             escalates_at: known(asked.escalates_at.map(|at| at.to_string())),
         }
@@ -315,7 +315,7 @@ fn line(asked: &PendingMaintenance, flags: &str) -> String {
     }
     text.push_str(&format!(", requested by {} at {}", asked.by, shown_time(asked.requested_at)));
     if !asked.effect.is_empty() {
-        text.push_str(&format!("; the server {}", asked.effect.trim_end_matches('.')));
+        text.push_str(&format!("; the server {}", asked.effect.shown().trim_end_matches('.')));
     }
     if let Some(window) = &asked.window {
         text.push_str(&format!("; starts only in {window}"));

@@ -278,7 +278,7 @@ impl ClaimLifecycle for ClusterClaims<'_> {
         };
         let key = given(&model.lock_key).map(|key| LockKey(key.to_owned()));
         let asked = self.show(&mut model, &claim, key.as_ref()).await;
-        model.contact = known(claim.contact.as_ref().map(ToString::to_string));
+        model.contact = known(claim.contact.as_ref().map(|text| text.raw().to_owned()));
         model.take_over(&claim, self.there.ignition_secret(&claim_name(&claim), "").as_str());
         tell(diags, &server, &asked, Some(self.there.texts().flag), self.engine.owner());
         Some(model)
@@ -298,7 +298,7 @@ impl ClaimLifecycle for ClusterClaims<'_> {
                     server: Value::Value(server),
                     namespace: Value::Value(namespace.to_owned()),
                     name: Value::Value(name.to_owned()),
-                    contact: known(claim.contact.as_ref().map(ToString::to_string)),
+                    contact: known(claim.contact.as_ref().map(|text| text.raw().to_owned())),
                     ..ClaimModel::default()
                 };
                 model.take_over(&claim, "");
@@ -336,8 +336,8 @@ impl ClaimLifecycle for ClusterClaims<'_> {
         Ok(Some(ClaimLook {
             id: Value::Value(id),
             server: known(server),
-            owner: known(owner.as_ref().map(ToString::to_string)),
-            contact: known(contact.as_ref().map(ToString::to_string)),
+            owner: known(owner.as_ref().map(|text| text.raw().to_owned())),
+            contact: known(contact.as_ref().map(|text| text.raw().to_owned())),
             claimed_at: known(since),
             phase: known(phase),
             image: known(image),
@@ -356,7 +356,7 @@ impl ClaimLifecycle for ClusterClaims<'_> {
             Some(ListedClaim {
                 server: claim.server?,
                 id: claim.id,
-                owner: claim.owner.as_ref().map(ToString::to_string),
+                owner: claim.owner.as_ref().map(|text| text.raw().to_owned()),
                 model: None,
             })
         });

@@ -113,8 +113,8 @@ impl ClaimLifecycle for StoreClaims<'_> {
             }
         };
         let claim = view.lock.ownership.claim.as_ref().filter(|claim| claim.uid == owned.own_uid())?;
-        tell(diags, &claim.server, &approval::asked(&view.lock, view.now), None, &claim.owner);
-        model.contact = known(claim.contact.as_ref().map(ToString::to_string));
+        tell(diags, claim.server.shown(), &approval::asked(&view.lock, view.now), None, claim.owner.shown());
+        model.contact = known(claim.contact.as_ref().map(|contact| contact.raw().to_owned()));
         model.show(claim, &view);
         Some(model)
     }
@@ -125,7 +125,7 @@ impl ClaimLifecycle for StoreClaims<'_> {
                 continue;
             };
             if let Err(refusal) = claim.allows_owner(self.engine.owner()) {
-                diags.add_error(of_engine(&claim.server, &EngineError::Refused(refusal)));
+                diags.add_error(of_engine(claim.server.shown(), &EngineError::Refused(refusal)));
                 return None;
             }
             let owned = Owned::new(self.engine, &view.lock.key, &claim.uid);
@@ -149,7 +149,7 @@ impl ClaimLifecycle for StoreClaims<'_> {
                 id: Value::Value(id.to_owned()),
                 server: Value::Value(claim.server.to_string()),
                 owner: Value::Value(claim.owner.to_string()),
-                contact: known(claim.contact.as_ref().map(ToString::to_string)),
+                contact: known(claim.contact.as_ref().map(|contact| contact.raw().to_owned())),
                 claimed_at: Value::Value(claim.since.to_string()),
                 maintenance_needed: Value::Value(!asked.is_empty()),
                 approved: Value::Value(asked.iter().all(|asked| asked.allowed)),

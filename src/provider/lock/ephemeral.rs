@@ -129,7 +129,7 @@ fn not_opened(driven: &ReconcileResult, timeout: Duration) -> Diagnostic {
                 "{cause}\nThe lock stays, because its prior state is not restored. Fix the cause and apply again, or run: \
                  terraform-provider-metal complete {} --owner {}",
                 record.id,
-                shell_word(&record.owner)
+                shell_word(record.owner.shown())
             ),
         ),
         Finish::TimedOut(reason) if matches!(record.phase, Phase::Pending) => (
@@ -156,9 +156,8 @@ fn not_opened(driven: &ReconcileResult, timeout: Duration) -> Diagnostic {
         Finish::Lost => return lost(server, Some(record)),
         Finish::Over | Finish::TimedOut(_) | Finish::NotUpdated { .. } | Finish::Reached => {
             let cause = match (&record.phase, &driven.finish) {
-                (_, Finish::TimedOut(cause) | Finish::NotUpdated { cause, .. }) | (Phase::Failed { cause, .. }, _) => {
-                    cause.clone()
-                }
+                (_, Finish::TimedOut(cause) | Finish::NotUpdated { cause, .. }) => cause.clone(),
+                (Phase::Failed { cause, .. }, _) => cause.to_string(),
                 (phase, _) => format!("{} is {}", record.id, phase.name()),
             };
             (
@@ -273,7 +272,7 @@ fn closed(diags: &mut Diagnostics, server: &str, driven: &ReconcileResult, limit
         _ => format!("It is {}", record.phase.name()),
     };
     let expires = record.expires_at().map(|at| format!(" from {} on", shown_time(at))).unwrap_or_default();
-    diags.add_error(not_released(server, &cause, &expires, &record.id.to_string(), &record.owner));
+    diags.add_error(not_released(server, &cause, &expires, &record.id.to_string(), record.owner.shown()));
     None
 }
 

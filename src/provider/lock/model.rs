@@ -191,7 +191,7 @@ impl LockModel {
         let spec = turn.check(diags, engine, base)?;
         let unknown = self.server_power.is_unknown() || self.expires_after.is_unknown();
         (!unknown && given(&self.server).is_some()).then(|| Spec {
-            triggers: [(MARK.0.to_owned(), MARK.1.to_owned())].into(),
+            triggers: [(MARK.0.into(), MARK.1.into())].into(),
             server_power,
             expires_after: Some(expires_after.unwrap_or(EXPIRES_AFTER)),
             ..spec

@@ -20,6 +20,7 @@ use crate::{
         limits,
         spec::{CompleteWhen, MaintenanceKind, Policy, Spec, WaitFor},
     },
+    shown::OneLine,
 };
 
 use crate::provider::{
@@ -369,13 +370,13 @@ impl MaintenanceModel {
             return None;
         }
         Some(Spec {
-            allow_under,
+            allow_under: allow_under.into_iter().map(OneLine::from).collect(),
             window: window?,
             policy: policy?,
             require_claim,
             escalate_after,
-            reason: given(&self.reason).map(str::to_owned),
-            ticket: given(&self.ticket).map(str::to_owned),
+            reason: given(&self.reason).map(OneLine::from),
+            ticket: given(&self.ticket).map(OneLine::from),
             priority: if let Value::Value(priority) = self.priority { priority } else { 0 },
             server_power,
             boot,
@@ -383,7 +384,7 @@ impl MaintenanceModel {
             expires_after,
             hold_place_for: hold_place_for.unwrap_or(Duration::from_mins(15)),
             hand_over: hand_over.unwrap_or_default(),
-            triggers: texts(&self.triggers),
+            triggers: triggers(&self.triggers),
             ..Spec::new(MaintenanceKind::Maintenance, given(&self.server)?)
         })
     }
@@ -396,12 +397,17 @@ impl MaintenanceModel {
     }
 }
 
+/// Converts values that a configuration states to values of a record.
+pub(in crate::provider) fn triggers(stated: &Texts) -> BTreeMap<OneLine, OneLine> {
+    texts(stated).into_iter().map(|(name, value)| (name.into(), value.into())).collect()
+}
+
 /// Converts a map for the state.
-pub(in crate::provider) fn shown_texts(map: &BTreeMap<String, String>) -> Texts {
+pub(in crate::provider) fn shown_texts(map: &BTreeMap<OneLine, OneLine>) -> Texts {
     if map.is_empty() {
         return Value::Null;
     }
-    Value::Value(map.iter().map(|(name, text)| (name.clone(), Value::Value(text.clone()))).collect())
+    Value::Value(map.iter().map(|(name, text)| (name.raw().to_owned(), Value::Value(text.raw().to_owned()))).collect())
 }
 
 impl From<&CompleteWhen> for CompleteModel {

@@ -17,6 +17,7 @@ use crate::{
         window::OnClose,
     },
     plugin::diagnostic,
+    shown::OneLine,
 };
 
 use crate::provider::{
@@ -384,14 +385,14 @@ pub(in crate::provider) fn imported(record: &Maintenance) -> MaintenanceModel {
         record.spec.clone();
     let mut model = MaintenanceModel {
         effect: Value::Value(effect::of(&record.spec)),
-        server: Value::Value(record.server().to_owned()),
+        server: Value::Value(record.spec.server.raw().to_owned()),
         namespace: Value::Value(record.id.namespace().to_owned()),
         name: Value::Value(record.id.name().to_owned()),
         policy: Value::Value(policy.to_string()),
         require_claim: if record.spec.require_claim { Value::Value(true) } else { Value::Null },
         escalate_after: known(record.spec.escalate_after.map(shown_duration)),
-        reason: known(reason),
-        ticket: known(ticket),
+        reason: known(reason.map(OneLine::into_raw)),
+        ticket: known(ticket.map(OneLine::into_raw)),
         priority: Value::Value(priority),
         server_power: known(server_power.map(|power| power.to_string())),
         expires_after: known(expires_after.map(shown_duration)),
@@ -400,7 +401,7 @@ pub(in crate::provider) fn imported(record: &Maintenance) -> MaintenanceModel {
         allow_under: if record.spec.allow_under.is_empty() {
             Value::Null
         } else {
-            Value::Value(record.spec.allow_under.iter().cloned().map(Value::Value).collect())
+            Value::Value(record.spec.allow_under.iter().map(|owner| Value::Value(owner.raw().to_owned())).collect())
         },
         hand_over: known((!record.spec.hand_over.is_restore()).then(|| "direct".to_owned())),
         triggers: shown_texts(&triggers),

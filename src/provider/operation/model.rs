@@ -21,6 +21,7 @@ use crate::{
 };
 
 use crate::provider::{
+    maintenance::model::triggers,
     operation::service_model::{ServiceModel, service_attribute},
     shared::outputs::outputs,
     shared::own_turn::{HOLD_PLACE_FOR, OwnTurn, turn_attributes, under},
@@ -28,7 +29,7 @@ use crate::provider::{
     shared::schema::{attributes, defaulted, optional, required, schema, timeouts},
     shared::values::{
         Text, Texts, Timeouts, bad, check_names, check_timeouts, check_triggers, given, is_given, known, one_of,
-        or_default, same_texts, short, texts,
+        or_default, same_texts, short,
     },
     shared::window::WindowModel,
 };
@@ -237,14 +238,14 @@ impl OperationModel {
         let base = Spec::new(MaintenanceKind::Operation, given(&self.server).unwrap_or_default());
         let spec = self.turn().check(diags, engine, base)?;
         Some(Spec {
-            server: given(&self.server)?.to_owned(),
+            server: given(&self.server)?.into(),
             operation: match &service {
                 Some(_) => None,
                 None if !self.service.is_null() => return None,
                 None => Some(OperationSpec { reset: reset?, when_off: when_off?, proof: proof? }),
             },
             service: service.map(Box::new),
-            triggers: texts(&self.triggers),
+            triggers: triggers(&self.triggers),
             ..spec
         })
     }

@@ -40,7 +40,7 @@ pub(in crate::provider) async fn review_operation(
     }
     if let (Some(engine), Some(spec)) = (engine, spec) {
         let (id, hold) = (model.name_id(), hold_named(diags, &model.maintenance_id));
-        let asked = review::may_act_under(diags, &engine, hold.as_ref(), &spec.server);
+        let asked = review::may_act_under(diags, &engine, hold.as_ref(), spec.server.shown());
         cell.unless_stopped(asked).await;
         let earlier = cell.unless_stopped(earlier(&engine, id.as_ref(), &spec, plans)).await.flatten();
         if let Some(EarlierInvocation::Made(record)) = &earlier {

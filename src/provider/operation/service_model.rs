@@ -147,7 +147,7 @@ pub(in crate::provider) async fn review(
     hold: Option<&str>,
 ) -> bool {
     let Some(service) = &spec.service else { return true };
-    let Ok(machine) = engine.machine(&spec.server) else { return true };
+    let Ok(machine) = engine.machine(spec.server.shown()) else { return true };
     let mut refuse = |detail: String| {
         bad(diags, AttributePath::new("service"), &format!("{} cannot be serviced", spec.server), detail);
         false
@@ -169,7 +169,7 @@ pub(in crate::provider) async fn review(
 
 fn not_checked(diags: &mut Diagnostics, machine: &dyn Machine, spec: &Spec, error: &BackendError) -> bool {
     if !error.is_transient() && !matches!(error, BackendError::Denied { .. }) {
-        diags.add_error(of_machine(&spec.server, error));
+        diags.add_error(of_machine(spec.server.shown(), error));
         return false;
     }
     let detail = format!("{}: {error}. Whether {} can be serviced was not checked.", spec.server, machine.address());

@@ -21,6 +21,7 @@ use crate::{
         spec::{MaintenanceKind, Policy, Spec},
         window::OnClose,
     },
+    shown::OneLine,
 };
 
 use crate::provider::{
@@ -191,7 +192,7 @@ impl PreviewsModel {
 
 async fn preview(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, timeout: Option<Duration>) -> PreviewModel {
     let mut problems = Vec::new();
-    let seen = match engine.machine(&spec.server) {
+    let seen = match engine.machine(spec.server.shown()) {
         Err(error) => {
             problems.push(format!("{error}."));
             None
@@ -204,7 +205,7 @@ async fn preview(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, timeo
             }
         },
     };
-    let key = engine.known_lock_key(&spec.server).await;
+    let key = engine.known_lock_key(spec.server.shown()).await;
     let seen = SeenServer { machine: seen, ..SeenServer::default() };
     let prospect = Prospect::look(engine, &PlannedRequest::new(spec, id, timeout), key.as_ref(), seen).await;
     problems.extend(prospect.too_late.clone());
@@ -241,7 +242,7 @@ impl From<QueueEntry> for AheadModel {
             holds: Value::Value(ahead.holds),
             since: Value::Value(ahead.since.to_string()),
             by: Value::Value(ahead.by.to_string()),
-            reason: known(ahead.reason),
+            reason: known(ahead.reason.map(OneLine::into_raw)),
             expires_at: known(ahead.expires_at.map(|at| at.to_string())),
             waits_for: known(ahead.blocker),
         }

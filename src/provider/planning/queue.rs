@@ -7,6 +7,7 @@ use tf_provider::{
     value::{Value, ValueList, ValueNumber},
 };
 
+use crate::shown::OneLine;
 use crate::{maintenance::report::QueueRow, plugin::diagnostic};
 
 use crate::provider::{
@@ -107,7 +108,7 @@ impl From<QueueRow> for EntryModel {
     fn from(line: QueueRow) -> Self {
         let number = |n: u64| Value::Value(i64::try_from(n).unwrap_or(i64::MAX));
         Self {
-            server: Value::Value(line.server),
+            server: Value::Value(line.server.into_raw()),
             lock_key: Value::Value(line.lock_key.0),
             id: Value::Value(line.id.to_string()),
             state: Value::Value(line.state.to_owned()),
@@ -115,9 +116,9 @@ impl From<QueueRow> for EntryModel {
             waiting_for: known(line.waiting_for),
             requested_at: Value::Value(line.requested_at.to_string()),
             by: Value::Value(line.by.to_string()),
-            owner: Value::Value(line.owner),
-            reason: known(line.reason),
-            ticket: known(line.ticket),
+            owner: Value::Value(line.owner.into_raw()),
+            reason: known(line.reason.map(OneLine::into_raw)),
+            ticket: known(line.ticket.map(OneLine::into_raw)),
             priority: Value::Value(line.priority),
             expires_at: known(line.expires_at.map(|at| at.to_string())),
             place_kept_until: known(line.place_kept_until.map(|at| at.to_string())),

@@ -11,6 +11,7 @@ use crate::{
     backend::BackendError,
     maintenance::{queue, restrictions::Block},
     plugin::diagnostic,
+    shown::OneLine,
 };
 
 use crate::provider::{
@@ -234,7 +235,7 @@ impl DataSource for ServerDataSource {
                         state: Value::Value(holder.state.to_owned()),
                         since: Value::Value(holder.since.to_string()),
                         by: Value::Value(holder.by.to_string()),
-                        reason: known(holder.reason),
+                        reason: known(holder.reason.map(OneLine::into_raw)),
                         expires_at: known(holder.expires_at.map(|at| at.to_string())),
                         generation: Value::Value(i64::try_from(holder.generation).unwrap_or(i64::MAX)),
                     })

@@ -252,7 +252,7 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
                  provider's owner to {existing:?} until this maintenance has ended. Otherwise choose another namespace or name; \
                  in agreement with its owner, end it with: terraform-provider-metal complete {id} --as-owner {} \
                  --reason TEXT",
-                shell_word(existing)
+                shell_word(existing.shown())
             ),
             AttributePath::new("name"),
         ),

@@ -142,7 +142,7 @@ async fn records(
 fn selects(filter: &FilterModel, engine: &Engine, record: &Maintenance) -> bool {
     filter.selects_server(record.server())
         && filter.selects_namespace(record.id.namespace())
-        && filter.selects_owner(engine, Some(&record.owner))
+        && filter.selects_owner(engine, Some(record.owner.raw()))
 }
 
 /// Describes a record in one line.

@@ -15,6 +15,7 @@ use crate::{
         spec::{Policy, Spec},
         window::OnClose,
     },
+    shown::OneLine,
 };
 
 use crate::provider::{
@@ -104,8 +105,8 @@ impl OwnTurn<'_> {
             policy: policy?,
             require_claim: *self.require_claim == Value::Value(true),
             escalate_after,
-            reason: given(self.reason).map(str::to_owned),
-            ticket: given(self.ticket).map(str::to_owned),
+            reason: given(self.reason).map(OneLine::from),
+            ticket: given(self.ticket).map(OneLine::from),
             priority: if let Value::Value(priority) = *self.priority { priority } else { 0 },
             window: window?,
             hold_place_for: hold_place_for.unwrap_or(base.hold_place_for),

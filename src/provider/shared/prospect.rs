@@ -125,7 +125,7 @@ impl Prospect {
         };
         if let Some(view) = &view {
             prospect.store_answered = true;
-            prospect.shared = engine.shared_lock(&spec.server, &view.lock);
+            prospect.shared = engine.shared_lock(spec.server.shown(), &view.lock);
             let planned = engine.forecast_request(view, &Intended { spec, id, replaces, adopt }, seen).await;
             prospect.ask_owner(engine, spec, id, view, &planned);
             prospect.hand_over = hand_over(engine, asked, view).await;
@@ -304,7 +304,7 @@ impl Prospect {
         let asks = record.awaiting_consent();
         let covered = asks.is_none();
         let record = asks.as_deref().unwrap_or(record);
-        self.digest.clone_from(&record.digest);
+        self.digest = record.digest.raw().to_owned();
         let consent = if covered { Consent::NotNeeded } else { approval::consent(planned.lock(), record, view.now) };
         self.approval_missing = !consent.allows();
         let name = id.map_or_else(|| "NAMESPACE/NAME".to_owned(), ToString::to_string);

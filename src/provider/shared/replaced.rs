@@ -50,7 +50,7 @@ pub(in crate::provider) async fn plan(
         *effect = Value::Unknown;
     }
     let Some(known) = before.known_to.as_ref().filter(|_| managed) else { return Value::Null };
-    let private = Private::of(engine, &before).of_state(&known.state);
+    let private = Private::of(engine, &before).of_state(known.state.raw());
     if !released {
         return Value::Value(private);
     }

@@ -64,7 +64,7 @@ pub(in crate::provider) async fn boot_configuration(
     match hold {
         None => {
             let key = Box::pin(effects(diags, engine, asked, seen)).await;
-            together::turn(diags, engine, key.as_ref(), asked.id, &asked.spec.server);
+            together::turn(diags, engine, key.as_ref(), asked.id, asked.spec.server.shown());
         }
         Some(hold) => under(diags, engine, asked, hold, seen.view.as_ref()).await,
     }
@@ -115,7 +115,7 @@ pub(in crate::provider) async fn operation(
     match hold {
         None => {
             let key = Box::pin(effects(diags, engine, asked, seen)).await;
-            together::turn(diags, engine, key.as_ref(), asked.id, &asked.spec.server);
+            together::turn(diags, engine, key.as_ref(), asked.id, asked.spec.server.shown());
         }
         Some(hold) => under(diags, engine, asked, hold, seen.view.as_ref()).await,
     }
@@ -125,7 +125,7 @@ pub(in crate::provider) async fn operation(
 /// would undo it immediately.
 pub(in crate::provider) async fn lasts(diags: &mut Diagnostics, engine: &Engine, spec: &Spec) -> bool {
     let Some(operation) = &spec.operation else { return true };
-    let Ok(machine) = engine.machine(&spec.server) else { return true };
+    let Ok(machine) = engine.machine(spec.server.shown()) else { return true };
     let Some(system) = machine.maintenance_system() else { return true };
     match system.would_last(operation.reset).await {
         Err(error @ BackendError::Unsupported { .. }) => {
@@ -217,7 +217,7 @@ pub(in crate::provider) async fn server(
     boot_at: Option<&AttributePath>,
     exists: bool,
 ) -> Option<PlanCheck> {
-    let machine = value_or_error(diags, &spec.server, engine.machine(&spec.server))?;
+    let machine = value_or_error(diags, spec.server.shown(), engine.machine(spec.server.shown()))?;
     let capabilities = match machine.capabilities().await {
         Ok(capabilities) => capabilities,
         Err(error) if error.is_transient() || unchecked(&error) => {
@@ -236,7 +236,7 @@ pub(in crate::provider) async fn server(
             // OpenTofu plans changes before a destroy, and an error would prevent the destroy.
             let warns = exists && matches!(error, BackendError::NoServer { .. });
             let found = if warns { &mut diags.warnings } else { &mut diags.errors };
-            found.push(of_machine(&spec.server, &error));
+            found.push(of_machine(spec.server.shown(), &error));
             return None;
         }
     };
@@ -264,17 +264,17 @@ pub(in crate::provider) async fn server(
         bad(diags, path, &format!("{} does not support this request", spec.server), problem);
     }
     (diags.errors.len() == errors).then_some(())?;
-    let key = match engine.lock_key_now(&spec.server).await {
+    let key = match engine.lock_key_now(spec.server.shown()).await {
         Ok(key) => key,
         // After a BMC reset, the UUID can be missing for a while.
         Err(error @ EngineError::Identity(IdentityError::NoUuid { .. })) => {
-            let text = of_engine(&spec.server, &error);
+            let text = of_engine(spec.server.shown(), &error);
             let at = AttributePath::new("server");
             diags.add_warning(diagnostic("Server reports no system UUID", text.detail, at));
             None
         }
         Err(error @ (EngineError::Identity(_) | EngineError::Machine(BackendError::NoLockKey { .. }))) => {
-            diags.add_error(of_engine(&spec.server, &error));
+            diags.add_error(of_engine(spec.server.shown(), &error));
             return None;
         }
         Err(_) => None,
@@ -344,7 +344,7 @@ async fn seen_server(engine: &Engine, spec: &Spec, key: Option<&LockKey>, seen: 
     };
     let overdue = locked.as_ref().and_then(|view| queue::reclaimable(&view.lock, &view.leases, view.now));
     if let (Some(prior), Ok(machine)) =
-        (overdue.and_then(|overdue| overdue.prior.as_ref()), engine.machine(&spec.server))
+        (overdue.and_then(|overdue| overdue.prior.as_ref()), engine.machine(spec.server.shown()))
     {
         server.media = machine.media(&prior.media).await.ok();
     }
@@ -367,11 +367,11 @@ async fn effects(
     let key = match seen.key.clone() {
         Some(key) => Some(key),
         // The BMC did not answer; the lock key could be stored from an earlier run.
-        None => engine.known_lock_key(&spec.server).await,
+        None => engine.known_lock_key(spec.server.shown()).await,
     };
     match conflict(engine, asked, key.as_ref()).await {
         Some(error @ (EngineError::Store(_) | EngineError::Refused(Refusal::OtherSpec { .. }))) => {
-            let text = of_engine(&spec.server, &error);
+            let text = of_engine(spec.server.shown(), &error);
             let detail = format!("{}: {}. {}", spec.server, text.summary, text.detail);
             let at = AttributePath::new("name");
             // Hosts repeat this plan during apply. Under create_before_destroy the predecessor
@@ -383,7 +383,7 @@ async fn effects(
                 bad(diags, at, &summary, detail);
             }
         }
-        Some(error) => diags.add_error(of_engine(&spec.server, &error)),
+        Some(error) => diags.add_error(of_engine(spec.server.shown(), &error)),
         None => {}
     }
     let start = starts::armed(spec, seen.view.as_ref());
@@ -417,7 +417,7 @@ async fn effects(
         Err(error) => lines.push(format!("The external system's actions were not checked: {error}.")),
     }
     if spec.kind == MaintenanceKind::BootConfiguration {
-        let own = engine.is_external(&spec.server).then(|| "the external system".to_owned());
+        let own = engine.is_external(spec.server.shown()).then(|| "the external system".to_owned());
         let gates = engine.systems(spec).await.unwrap_or_default();
         let before = gates.iter().filter(|gate| gate.gate.is_some()).map(|gate| gate.shown().to_owned());
         let kept = own.into_iter().chain(before);
@@ -432,7 +432,7 @@ async fn effects(
     lines.extend(drain);
     diags.add_warning(diagnostic(summary, lines.join("\n"), AttributePath::root()));
     if let Some(consumer) = unasked {
-        outlook::warn_unasked(diags, &spec.server, consumer, drained);
+        outlook::warn_unasked(diags, spec.server.shown(), consumer, drained);
     }
     for (summary, detail) in obstacles {
         diags.add_warning(diagnostic(summary, detail, AttributePath::root()));

@@ -220,7 +220,7 @@ impl Row {
             Err(StoreError::Unreadable { cause, .. }) => cause,
             row => return Ok(row?.lock),
         };
-        Ok(Arc::new(Self::quarantined(map, &cause, faults)))
+        Ok(Arc::new(Self::quarantined(map, cause.raw(), faults)))
     }
 
     /// Returns an unreadable lock for display.

@@ -354,7 +354,7 @@ async fn load_some(
         let lock = match row.lock(Vec::new(), faults) {
             Ok(lock) => ServerLock { active: records, unreadable, ..lock },
             Err(StoreError::Unreadable { cause, .. }) => {
-                ServerLock::quarantined(LockKey(unescaped(&row.lock_key)), &cause, &records, unreadable)
+                ServerLock::quarantined(LockKey(unescaped(&row.lock_key)), cause.raw(), &records, unreadable)
             }
             Err(error) => return Err(error),
         };

@@ -60,7 +60,7 @@ fn drained(view: DrainView, attempts: &[(Action, u64)], now: u64) -> Verdict {
 #[test]
 fn a_node_is_cordoned_then_emptied_and_what_blocks_is_told() {
     assert_eq!(drained(view(), &[], 0), Verdict::Act(cordon(false)));
-    let left = vec!["prod/db-0 (its disruption budget allows none)".to_owned()];
+    let left = vec!["prod/db-0 (its disruption budget allows none)".into()];
     let full = DrainView { cordoned: true, ours: true, left, ..view() };
     assert_eq!(drained(full.clone(), &[], 0), Verdict::Act(Action::EvictPods));
     let evicted = [(Action::EvictPods, 10)];
@@ -300,6 +300,6 @@ fn a_node_of_that_name_in_another_cluster_is_not_taken_for_ours() {
 
 #[test]
 fn a_long_list_is_cut() {
-    let names: Vec<String> = (0..7).map(|n| format!("p{n}")).collect();
+    let names: Vec<OneLine> = (0..7).map(|n| format!("p{n}").into()).collect();
     assert_eq!(some(&names), "p0; p1; p2; p3; p4; and 2 more");
 }

@@ -155,17 +155,17 @@ fn kept_back(inner: ExternalState, timed_out: bool) -> Decision {
 #[test]
 fn a_waiter_that_is_kept_back_withdraws_requests_that_failed_and_the_inner_one_first() {
     let said = || "it".to_owned();
-    for inner in [ExternalState::Failed(said()), ExternalState::Lost(said()), ExternalState::Leftovers(said())] {
+    for inner in [ExternalState::Failed(said().into()), ExternalState::Lost(said().into()), ExternalState::Leftovers(said().into())] {
         assert_eq!(kept_back(inner, false), Decision::Ask { place: 1, enter: false });
     }
-    for inner in [ExternalState::Absent, ExternalState::Refused(said()), ExternalState::Taken(said())] {
+    for inner in [ExternalState::Absent, ExternalState::Refused(said().into()), ExternalState::Taken(said().into())] {
         assert_eq!(kept_back(inner, false), Decision::Ask { place: 0, enter: false });
     }
 }
 
 #[test]
 fn a_waiter_without_time_does_not_withdraw_an_outer_request_before_the_inner_one_is_back() {
-    let inner = || ExternalState::Returning("it is free".to_owned());
+    let inner = || ExternalState::Returning("it is free".into());
     assert!(matches!(kept_back(inner(), false), Decision::Wait { .. }));
     let over = Decision::Finished(Finish::TimedOut("waiting until it is free".to_owned()));
     assert_eq!(kept_back(inner(), true), over);
@@ -235,17 +235,17 @@ fn a_second_release_continues_the_withdrawal_that_the_first_one_sent() {
         |standing: ExternalState| judged(&lock, (&leases, now), fence, &goal, [GateView::of(standing)], decide);
     let said = || "it".to_owned();
     for standing in [
-        ExternalState::Returning(said()),
-        ExternalState::Leftovers(said()),
+        ExternalState::Returning(said().into()),
+        ExternalState::Leftovers(said().into()),
         ExternalState::Absent,
-        ExternalState::Taken(said()),
+        ExternalState::Taken(said().into()),
     ] {
         let decision = decided(standing.clone());
         let Decision::Change(RecordChange::Progress(next)) = &decision else { panic!("{standing:?}: {decision:?}") };
         assert_eq!(next.step(), Some(Step::LeaveGate), "{standing:?}");
     }
     // Our withdrawal did not cause this.
-    let revoked = decided(ExternalState::Lost(said()));
+    let revoked = decided(ExternalState::Lost(said().into()));
     assert!(matches!(revoked, Decision::Change(RecordChange::GateLost(0, _))), "{revoked:?}");
     let granted = decided(ExternalState::Granted);
     assert!(!matches!(granted, Decision::Change(RecordChange::GateLost(..))), "{granted:?}");

@@ -45,7 +45,7 @@ pub enum Scope {
         /// Name of the maintenance.
         id: MaintenanceId,
         /// Digest of its specification.
-        digest: String,
+        digest: OneLine,
     },
     /// Every maintenance on the claimed server.
     All,

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::Serialize;
+use shown_text::OneLine;
 use std::time::Duration;
 
 use super::location::other_cluster;
@@ -11,7 +12,7 @@ use super::location::other_cluster;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainWish {
     /// The Node's name.
-    pub node: String,
+    pub node: OneLine,
     /// Time limit for evicting Pods.
     pub timeout: Duration,
     /// Time limit for the Node to become Ready before it is uncordoned.
@@ -26,16 +27,16 @@ pub struct DrainWish {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainRecord {
     /// The Node's name.
-    pub node: String,
+    pub node: OneLine,
     /// The Node's cluster, as the UID of namespace `kube-system`; `None` if unknown.
-    pub cluster: Option<String>,
+    pub cluster: Option<OneLine>,
     /// True if another author had cordoned the Node, and must therefore uncordon it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub theirs: bool,
     /// Nodes that were drained for this maintenance before this Node. They are uncordoned with this
     /// Node or earlier.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub before: Vec<String>,
+    pub before: Vec<OneLine>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
@@ -47,8 +48,8 @@ impl DrainRecord {
     /// Returns the recorded cluster if the observed Node is in a different cluster. An unknown
     /// cluster counts as equal.
     #[must_use]
-    pub fn elsewhere(&self, view: &DrainView) -> Option<&str> {
-        other_cluster(self.cluster.as_deref(), view.cluster.as_deref())
+    pub fn elsewhere(&self, view: &DrainView) -> Option<&OneLine> {
+        other_cluster(self.cluster.as_ref(), view.cluster.as_ref())
     }
 
     /// Returns true if the drained Node accepts Pods again.
@@ -76,7 +77,7 @@ impl DrainRecord {
 pub struct DrainView {
     /// The queried cluster, as the UID of namespace `kube-system`; `None` without permission to
     /// read it.
-    pub cluster: Option<String>,
+    pub cluster: Option<OneLine>,
     /// True if the cluster has the Node.
     pub exists: bool,
     /// True if any author cordoned it.
@@ -85,9 +86,9 @@ pub struct DrainView {
     pub ours: bool,
     /// The other maintenance that cordoned it, for people. It is active in this store, or belongs
     /// to another store.
-    pub held_by: Option<String>,
+    pub held_by: Option<OneLine>,
     /// UID of an ended maintenance of this store that cordoned it. `held_by` covers active ones.
-    pub left_by: Option<String>,
+    pub left_by: Option<OneLine>,
     /// True if it was Ready when this maintenance cordoned it.
     pub was_ready: bool,
     /// True if it is Ready.
@@ -95,9 +96,9 @@ pub struct DrainView {
     /// The kubelet's last heartbeat (`kube-node-lease`, on its own clock); `None` if unknown.
     pub heard: Option<Timestamp>,
     /// Remaining Pods as `namespace/name`, with the blocking reason if known.
-    pub left: Vec<String>,
+    pub left: Vec<OneLine>,
     /// True if every remaining Pod is already terminating.
     pub only_ending: bool,
     /// Pods that the configuration forbids to evict, with the reason.
-    pub refused: Vec<String>,
+    pub refused: Vec<OneLine>,
 }

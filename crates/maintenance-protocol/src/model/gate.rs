@@ -5,6 +5,7 @@ use super::machine::PowerTarget;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::Serialize;
+use shown_text::OneLine;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub enum QueueAuthority {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExternalSystem {
     /// Its name, for people.
-    pub name: String,
+    pub name: OneLine,
     /// Authority over the queue order.
     pub order: QueueAuthority,
     /// True if a maintenance enters the system. An operation only checks whether the system permits
@@ -84,7 +85,7 @@ impl ExternalSystem {
     #[must_use]
     pub fn own(name: impl Into<String>, order: QueueAuthority, enters: bool) -> Self {
         Self {
-            name: name.into(),
+            name: name.into().into(),
             order,
             enters,
             boots: false,
@@ -98,7 +99,7 @@ impl ExternalSystem {
     /// Returns the system's name for messages about a server.
     #[must_use]
     pub fn shown(&self) -> &str {
-        if self.gate.is_some() { &self.name } else { "the external system" }
+        if self.gate.is_some() { self.name.shown() } else { "the external system" }
     }
 }
 
@@ -115,9 +116,9 @@ pub struct GateRecord {
     /// True if the server entered the system under the lock and must therefore leave it.
     pub entered: bool,
     /// The last observed blocker.
-    pub said: Option<String>,
+    pub said: Option<OneLine>,
     /// Why the system revoked the grant. The server is not changed after that.
-    pub lost: Option<String>,
+    pub lost: Option<OneLine>,
     /// Prior state that the backend recorded before the server entered, and needs when it leaves.
     pub memory: BTreeMap<String, String>,
     /// True if a withdrawal of the request can have been sent. It is recorded before the call.
@@ -216,25 +217,25 @@ pub enum ExternalState {
     /// No request exists. The server is free to be requested, or back in its prior state.
     Absent,
     /// The request waits, or could not be created now. The text completes "waiting for".
-    Waiting(String),
+    Waiting(OneLine),
     /// The system is acting on the request without further calls. Only the maintenance's own time
     /// limit applies. The text completes "waiting for".
-    Entering(String),
+    Entering(OneLine),
     /// The system granted the start; all of its conditions are met.
     Granted,
     /// The system granted the start earlier, and has revoked it.
-    Lost(String),
+    Lost(OneLine),
     /// The system rejected the request permanently; no request exists.
-    Refused(String),
+    Refused(OneLine),
     /// A request exists that can never be granted and must be withdrawn.
-    Failed(String),
+    Failed(OneLine),
     /// The request is being withdrawn, or the server is returning; no further call is needed.
-    Returning(String),
+    Returning(OneLine),
     /// The request was deleted and left objects that the next [`Action::LeaveGate`] removes.
-    Leftovers(String),
+    Leftovers(OneLine),
     /// Another author's request exists, so this maintenance cannot create its own. The text
     /// completes "waiting for".
-    Taken(String),
+    Taken(OneLine),
 }
 
 impl fmt::Display for ExternalState {
@@ -244,7 +245,7 @@ impl fmt::Display for ExternalState {
             Self::Waiting(why) | Self::Entering(why) | Self::Taken(why) => write!(f, "waiting for {why}"),
             Self::Granted => f.write_str("granted"),
             Self::Lost(why) | Self::Refused(why) | Self::Failed(why) | Self::Returning(why) | Self::Leftovers(why) => {
-                f.write_str(why)
+                write!(f, "{why}")
             }
         }
     }
@@ -254,11 +255,11 @@ impl fmt::Display for ExternalState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootReadiness {
     /// In progress, with a description.
-    Pending(String),
+    Pending(OneLine),
     /// Ready to boot.
     Ready,
     /// Failed permanently, with the reason.
-    Error(String),
+    Error(OneLine),
 }
 
 /// The external system's view of a request.
@@ -279,7 +280,7 @@ pub struct GateView {
     /// The server's power after its return to the system; `None` if unknown or unchanged.
     pub power_after: Option<PowerAfter>,
     /// Why the system ends the server's use after its return, as a sentence; `None` if it does not.
-    pub deletion: Option<String>,
+    pub deletion: Option<OneLine>,
 }
 
 impl GateView {
@@ -302,9 +303,9 @@ impl GateView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwaitedNode {
     /// Name of the Node, for people.
-    pub node: String,
+    pub node: OneLine,
     /// Name of the request that is withdrawn after the Node is Ready, for people.
-    pub request: String,
+    pub request: OneLine,
     /// True if the Node is Ready.
     pub ready: bool,
     /// The kubelet's last heartbeat, on its own clock; `None` if unknown.

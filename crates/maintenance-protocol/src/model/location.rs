@@ -4,7 +4,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use shown_text::{OneLine, line};
+use shown_text::OneLine;
 
 /// A backend's kind, by its block name in the provider configuration. A record can contain a kind
 /// that this version does not support.
@@ -22,7 +22,7 @@ impl BackendKind {
     /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.0
+        self.0.shown()
     }
 }
 
@@ -37,18 +37,18 @@ impl fmt::Display for BackendKind {
 pub struct ClusterIdentity {
     /// UID of the namespace `kube-system`; `None` without permission to read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
+    pub uid: Option<OneLine>,
     /// UID of the Server object; `None` if it does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server_uid: Option<String>,
+    pub server_uid: Option<OneLine>,
     /// The address used, for people. It is not compared, because a cluster can have several.
-    pub address: String,
+    pub address: OneLine,
 }
 
 /// Returns `ours` if the queried cluster differs from it. Both are UIDs of namespace `kube-system`.
 /// A UID hidden by a role counts as equal.
 #[must_use]
-pub(crate) fn other_cluster<'a>(ours: Option<&'a str>, asked: Option<&str>) -> Option<&'a str> {
+pub(crate) fn other_cluster<'a>(ours: Option<&'a OneLine>, asked: Option<&OneLine>) -> Option<&'a OneLine> {
     ours.filter(|ours| asked.is_some_and(|asked| asked != *ours))
 }
 
@@ -65,11 +65,11 @@ pub struct Location {
     pub cluster: Option<ClusterIdentity>,
     /// Namespace of the provider's objects in that cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
+    pub namespace: Option<OneLine>,
     /// The system's path on its BMC, if the backend discovered it. It is not compared, because a
     /// firmware update can rename it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub system: Option<String>,
+    pub system: Option<OneLine>,
 }
 
 /// The reason why a configuration cannot act on a record.
@@ -101,7 +101,7 @@ impl Location {
             return Err(Elsewhere::Backend);
         }
         let (Some(ours), Some(theirs)) = (&self.cluster, &reached.cluster) else { return Ok(()) };
-        let both = |one: &Option<String>, other: &Option<String>| {
+        let both = |one: &Option<OneLine>, other: &Option<OneLine>| {
             one.as_ref().zip(other.as_ref()).map(|(one, other)| one == other)
         };
         match (both(&ours.uid, &theirs.uid), both(&ours.server_uid, &theirs.server_uid)) {
@@ -118,16 +118,16 @@ impl fmt::Display for Location {
         let Self { backend, cluster, namespace, system } = self;
         write!(f, "{backend}")?;
         if let Some(ClusterIdentity { address, uid, .. }) = cluster {
-            write!(f, ", cluster {}", line(address))?;
+            write!(f, ", cluster {}", address)?;
             if let Some(uid) = uid {
-                write!(f, " (UID of kube-system: {})", line(uid))?;
+                write!(f, " (UID of kube-system: {})", uid)?;
             }
         }
         if let Some(namespace) = namespace {
-            write!(f, ", namespace {}", line(namespace))?;
+            write!(f, ", namespace {}", namespace)?;
         }
         if let Some(system) = system {
-            write!(f, ", system {}", line(system))?;
+            write!(f, ", system {}", system)?;
         }
         Ok(())
     }
@@ -138,12 +138,12 @@ mod tests {
     use super::*;
 
     fn cluster(uid: Option<&str>, server_uid: Option<&str>, namespace: &str) -> Location {
-        let own = |text: Option<&str>| text.map(str::to_owned);
-        let address = format!("https://{namespace}");
+        let own = |text: Option<&str>| text.map(OneLine::from);
+        let address = format!("https://{namespace}").into();
         Location {
             backend: BackendKind::named("metal_operator"),
             cluster: Some(ClusterIdentity { uid: own(uid), server_uid: own(server_uid), address }),
-            namespace: Some(namespace.to_owned()),
+            namespace: Some(namespace.into()),
             system: None,
         }
     }

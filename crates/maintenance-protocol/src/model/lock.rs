@@ -110,7 +110,7 @@ pub enum Refusal {
         /// Name of the maintenance.
         id: MaintenanceId,
         /// Its owner.
-        existing: String,
+        existing: OneLine,
         /// The requesting owner.
         asked: String,
     },
@@ -161,7 +161,7 @@ pub enum Refusal {
         /// The lock's holder.
         holder: MaintenanceId,
         /// Its owner.
-        existing: String,
+        existing: OneLine,
         /// The requesting owner.
         asked: String,
     },
@@ -205,7 +205,7 @@ pub enum Refusal {
         /// Start of the block, on the store's clock.
         since: Timestamp,
         /// The reason from the person who restored the store.
-        reason: String,
+        reason: OneLine,
     },
     /// A server's identifier moved to another lock after it was read.
     #[error("{alias} was moved to another lock")]

@@ -10,9 +10,9 @@ use super::location::other_cluster;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLease {
     /// Namespace of the Leases, usually `medik8s-leases`.
-    pub namespace: String,
+    pub namespace: OneLine,
     /// Name of the Node.
-    pub node: String,
+    pub node: OneLine,
 }
 
 /// The configured Lease of a server's Node.
@@ -34,7 +34,7 @@ pub struct NodeRecord {
     /// The Node's cluster, as the UID of namespace `kube-system`, last read before the acquisition;
     /// `None` if a role hides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<String>,
+    pub cluster: Option<OneLine>,
 }
 
 impl NodeRecord {
@@ -47,8 +47,8 @@ impl NodeRecord {
     /// Returns the acquired Lease's cluster if the observed Lease is in a different cluster. An
     /// unknown cluster counts as equal.
     #[must_use]
-    pub fn elsewhere(&self, seen: &SeenLease) -> Option<&str> {
-        other_cluster(self.cluster.as_deref(), seen.cluster.as_deref())
+    pub fn elsewhere(&self, seen: &SeenLease) -> Option<&OneLine> {
+        other_cluster(self.cluster.as_ref(), seen.cluster.as_ref())
     }
 }
 
@@ -56,7 +56,7 @@ impl NodeRecord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenLease {
     /// The queried cluster, as the UID of namespace `kube-system`; `None` if a role hides it.
-    pub cluster: Option<String>,
+    pub cluster: Option<OneLine>,
     /// The Lease's holder.
     pub view: NodeView,
 }

@@ -46,9 +46,9 @@ pub struct Block {
     /// Its generation.
     pub generation: Generation,
     /// The provider's owner of that maintenance.
-    pub owner: String,
+    pub owner: OneLine,
     /// The server's name in its configuration.
-    pub server: String,
+    pub server: OneLine,
     /// The process that blocked the server.
     pub by: Runner,
     /// The reason, for people.
@@ -70,7 +70,7 @@ pub struct ReleasedName {
     /// The released record.
     pub uid: Uid,
     /// Its `triggers`. Different values count as another run of the work.
-    pub triggers: BTreeMap<String, String>,
+    pub triggers: BTreeMap<OneLine, OneLine>,
     /// When it was released, on the store's clock.
     pub at: Timestamp,
     /// The process that released it, for people.

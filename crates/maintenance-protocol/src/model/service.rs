@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde::Serialize;
-use shown_text as shown;
+use shown_text::{self as shown, OneLine};
 use std::fmt;
 
 /// The requested service: a list of steps, or a list's name in the external system.
@@ -58,20 +58,20 @@ pub enum ServiceState {
     /// It can start.
     Ready,
     /// It can start later. The text completes "waiting for".
-    Busy(String),
+    Busy(OneLine),
     /// It cannot start, and waiting does not help.
-    Impossible(String),
+    Impossible(OneLine),
     /// It is running; contains its progress.
-    Running(String),
+    Running(OneLine),
     /// No service is running. `ran` is true if this service completed since its start.
     Idle {
         /// `None` if the system does not record it.
         ran: Option<bool>,
     },
     /// It started and failed.
-    Failed(String),
+    Failed(OneLine),
     /// A different service is running.
-    Other(String),
+    Other(OneLine),
 }
 
 /// An observed service.

@@ -16,7 +16,7 @@ use super::{
     service::ServiceSpec,
     window::WindowSpec,
 };
-use shown_text::{OneLine, line};
+use shown_text::OneLine;
 
 /// Policy for claimed servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,9 +152,9 @@ pub struct Spec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<Box<DrainWish>>,
     /// The reason, for people.
-    pub reason: Option<String>,
+    pub reason: Option<OneLine>,
     /// Link to its discussion.
-    pub ticket: Option<String>,
+    pub ticket: Option<OneLine>,
     /// Higher priorities start first.
     pub priority: i64,
     /// Allowed start times; `None` allows any time.
@@ -176,12 +176,12 @@ pub struct Spec {
     pub hold_place_for: Duration,
     /// Other owners whose operations and boot configurations are allowed under this maintenance.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub allow_under: Vec<String>,
+    pub allow_under: Vec<OneLine>,
     /// State in which the server is handed to the next waiter.
     #[serde(default, skip_serializing_if = "HandOver::is_restore")]
     pub hand_over: HandOver,
     /// Values whose change requests a new run.
-    pub triggers: BTreeMap<String, String>,
+    pub triggers: BTreeMap<OneLine, OneLine>,
 }
 
 impl Spec {
@@ -273,7 +273,7 @@ impl Spec {
             parts.push(format!("reason {reason:?}"));
         }
         if let Some(ticket) = &self.ticket {
-            parts.push(format!("ticket {}", line(ticket)));
+            parts.push(format!("ticket {ticket}"));
         }
         parts.push(format!("policy {}", self.policy));
         parts.push(format!("priority {}", self.priority));
@@ -293,10 +293,10 @@ impl Spec {
             parts.push(format!("boot {}", boot.method.name()));
         }
         if !self.allow_under.is_empty() {
-            parts.push(format!("allow_under {}", self.allow_under.join(",")));
+            parts.push(format!("allow_under {}", self.allow_under.iter().map(OneLine::shown).collect::<Vec<_>>().join(",")));
         }
         parts.extend(
-            self.triggers.iter().map(|(name, value)| format!("triggers.{}=sha256:{}", line(name), shown_digest(value))),
+            self.triggers.iter().map(|(name, value)| format!("triggers.{name}=sha256:{}", shown_digest(value.raw()))),
         );
         parts.join(", ")
     }
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn a_summary_tells_values_of_triggers_apart_without_showing_them() {
         let of = |value: &str| {
-            let triggers = [("password".to_owned(), value.to_owned()), ("run".to_owned(), "1".to_owned())].into();
+            let triggers = [("password".into(), value.into()), ("run".into(), "1".into())].into();
             Spec { triggers, ..spec() }.summary()
         };
         let (one, other) = (of("hunter2"), of("hunter3"));
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(patient.digest(), spec().digest());
         let other = Spec { server_power: Some(PowerTarget::Off), ..spec() };
         assert_ne!(other.digest(), spec().digest());
-        let again = Spec { triggers: [("run".to_owned(), "2".to_owned())].into(), ..spec() };
+        let again = Spec { triggers: [("run".into(), "2".into())].into(), ..spec() };
         assert_ne!(again.digest(), spec().digest());
     }
 }

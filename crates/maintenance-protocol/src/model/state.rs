@@ -37,7 +37,7 @@ pub struct PriorState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownTo {
     /// Random number that identifies the state.
-    pub state: String,
+    pub state: OneLine,
     /// Start of the management, on the store's clock.
     pub since: Timestamp,
     /// The process that set the mark, for people.
@@ -48,7 +48,7 @@ impl KnownTo {
     /// Creates a mark that starts now.
     #[must_use]
     pub fn new(state: &str, since: Timestamp, by: &str) -> Self {
-        Self { state: state.to_owned(), since, by: by.into() }
+        Self { state: state.into(), since, by: by.into() }
     }
 }
 
@@ -73,7 +73,7 @@ pub struct Progress {
     pub disturbed: u32,
     /// The current step's wait reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub waits_for: Option<String>,
+    pub waits_for: Option<OneLine>,
     /// Differences that earlier steps tolerated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tolerated: Vec<Tolerated>,
@@ -162,20 +162,20 @@ pub enum Ending {
     /// Its work is complete, or its resource is destroyed.
     Completed,
     /// `complete_when` was met, or another process completed it.
-    CompletedBy(String),
+    CompletedBy(OneLine),
     /// A person forced its release.
     Released {
         /// The person or run that released it.
-        by: String,
+        by: OneLine,
         /// The reason, for people.
-        reason: String,
+        reason: OneLine,
         /// The generation that this person specified.
         seen: Generation,
     },
     /// It was overdue, and another request needed the server.
     Expired,
     /// The preparation failed.
-    Failed(String),
+    Failed(OneLine),
 }
 
 impl fmt::Display for Ending {
@@ -211,7 +211,7 @@ pub enum Phase {
         /// Progress of the restore.
         progress: Progress,
         /// Why the restore stopped; the next destroy resumes it.
-        stuck: Option<String>,
+        stuck: Option<OneLine>,
     },
     /// Ended, and the server is released.
     Completed {
@@ -225,7 +225,7 @@ pub enum Phase {
         /// End, on the store's clock.
         at: Timestamp,
         /// The cause, for people.
-        cause: String,
+        cause: OneLine,
     },
 }
 
@@ -273,7 +273,7 @@ pub struct Maintenance {
     /// The locked machine.
     pub lock_key: LockKey,
     /// The provider's `owner`.
-    pub owner: String,
+    pub owner: OneLine,
     /// The specification.
     pub spec: Spec,
     /// Location of the server and of its external request, if known.
@@ -290,10 +290,10 @@ pub struct Maintenance {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drained: Option<Box<DrainRecord>>,
     /// Digest of `spec` as requested.
-    pub digest: String,
+    pub digest: OneLine,
     /// Digest of the allowed actions ([`Spec::actions`]). `None` before the admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allowed: Option<String>,
+    pub allowed: Option<OneLine>,
     /// A change of `spec` in progress on a locked server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<Update>,
@@ -339,7 +339,7 @@ pub struct Maintenance {
     pub outcome: Option<OperationOutcome>,
     /// The machine's last message about an operation with unknown outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unproven_message: Option<String>,
+    pub unproven_message: Option<OneLine>,
     /// The last observed power, for people.
     pub last_power: Option<PowerState>,
     /// The process that is allowed to act on it.
@@ -425,9 +425,9 @@ impl Maintenance {
         self.expires_at().is_some_and(|at| at <= now)
     }
 
-    /// Returns the server's configured name.
+    /// Returns the server's configured name as one line. Valid names are already one line.
     #[must_use]
     pub fn server(&self) -> &str {
-        &self.spec.server
+        self.spec.server.shown()
     }
 }

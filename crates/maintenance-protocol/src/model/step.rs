@@ -8,6 +8,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use shown_text::OneLine;
 
 use super::machine::{BootOverride, ResetType};
 
@@ -137,7 +138,7 @@ pub enum Action {
         #[serde(default, skip_serializing_if = "super::drain::is_false")]
         theirs: bool,
         /// The cluster, as the UID of namespace `kube-system`; `None` if a role hides it.
-        cluster: Option<String>,
+        cluster: Option<OneLine>,
     },
     /// Request an eviction for each of its Pods once.
     EvictPods,
@@ -196,14 +197,14 @@ pub enum Reply {
     /// The call failed, and the machine's reply does not show if it was applied.
     Unclear {
         /// The machine's message.
-        message: String,
+        message: OneLine,
     },
     /// The machine accepted the call.
     Accepted,
     /// The call did not reach the machine, or the machine rejected it.
     Refused {
         /// The rejection's message.
-        message: String,
+        message: OneLine,
         /// True if a later attempt can succeed.
         transient: bool,
     },
@@ -216,11 +217,11 @@ impl Reply {
         matches!(self, Self::Unknown | Self::Unclear { .. })
     }
 
-    /// Returns the machine's message.
+    /// Returns the machine's message, for people.
     #[must_use]
     pub fn message(&self) -> Option<&str> {
         match self {
-            Self::Unclear { message } | Self::Refused { message, .. } => Some(message),
+            Self::Unclear { message } | Self::Refused { message, .. } => Some(message.shown()),
             Self::Unknown | Self::Accepted => None,
         }
     }

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use shown_text::OneLine;
 
 /// A kind of tolerated difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -59,7 +60,7 @@ pub struct Tolerated {
     /// Its kind.
     pub quirk: Quirk,
     /// The requested or recorded value, and the BMC's value.
-    pub shown: String,
+    pub shown: OneLine,
 }
 
 impl fmt::Display for Tolerated {

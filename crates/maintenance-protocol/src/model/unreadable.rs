@@ -15,11 +15,11 @@ pub struct Unreadable {
     /// Name of the maintenance, if readable.
     pub id: Option<MaintenanceId>,
     /// Name of the server, if readable.
-    pub server: Option<String>,
+    pub server: Option<OneLine>,
     /// The cause.
     pub why: OneLine,
     /// The stored text, which is written unchanged.
-    pub raw: String,
+    pub raw: OneLine,
 }
 
 /// A lock's active records and its unreadable ones.
@@ -39,9 +39,9 @@ impl Unreadable {
         Self {
             uid: Uid(uid.to_owned()),
             id: text(&found["id"]).and_then(|id| id.parse().ok()),
-            server: text(&found["spec"]["server"]),
+            server: text(&found["spec"]["server"]).map(OneLine::from),
             why: why.into(),
-            raw: raw.to_owned(),
+            raw: raw.into(),
         }
     }
 

@@ -5,6 +5,7 @@ use super::state::PriorState;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::Serialize;
+use shown_text::OneLine;
 
 /// A change in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,9 +41,9 @@ pub enum Stage {
     Undoing {
         /// Why the change failed; `None` if the configuration now requests the previous
         /// specification.
-        cause: Option<String>,
+        cause: Option<OneLine>,
         /// Why the rollback stopped. The next apply or destroy resumes it.
-        stuck: Option<String>,
+        stuck: Option<OneLine>,
     },
 }
 
@@ -54,5 +55,5 @@ pub enum Undone {
     /// The server matches the previous specification.
     Done,
     /// The rollback failed, and the server is between both specifications.
-    Failed(String),
+    Failed(OneLine),
 }

@@ -87,7 +87,7 @@ impl Chain {
             Slip::Nothing | Slip::Refused => {}
         }
         let reply = match slip {
-            Slip::Refused => Reply::Refused { message: "no".to_owned(), transient: false },
+            Slip::Refused => Reply::Refused { message: "no".into(), transient: false },
             _ => Reply::Unknown,
         };
         // A rejected waiter leaves the queue, and reads again after any other reply.

@@ -163,20 +163,20 @@ impl Chain {
         let said = || format!("gate {place}");
         let standing = match gate.of {
             _ if child && self.broken == Broken::ChildIsBlind => ExternalState::Granted,
-            None if gate.refuses && !asked => ExternalState::Refused(said()),
+            None if gate.refuses && !asked => ExternalState::Refused(said().into()),
             None => ExternalState::Absent,
-            Some((of, _)) if of != n => ExternalState::Taken(said()),
+            Some((of, _)) if of != n => ExternalState::Taken(said().into()),
             Some((_, Has::Requested)) if self.broken == Broken::GrantsUnseen => ExternalState::Granted,
-            Some((_, Has::Requested)) if self.waits_openly(place) => ExternalState::Waiting(said()),
-            Some((_, Has::Requested)) => ExternalState::Entering(said()),
+            Some((_, Has::Requested)) if self.waits_openly(place) => ExternalState::Waiting(said().into()),
+            Some((_, Has::Requested)) => ExternalState::Entering(said().into()),
             Some((_, Has::Granted)) => ExternalState::Granted,
             Some((_, Has::Failed)) if self.broken == Broken::FailedIsGone => ExternalState::Absent,
-            Some((_, Has::Failed)) => ExternalState::Failed(said()),
-            Some((_, Has::Lost)) => ExternalState::Lost(said()),
+            Some((_, Has::Failed)) => ExternalState::Failed(said().into()),
+            Some((_, Has::Lost)) => ExternalState::Lost(said().into()),
             Some((_, Has::Returning)) if self.broken == Broken::NotReallyBack => ExternalState::Absent,
-            Some((_, Has::Returning)) => ExternalState::Returning(said()),
+            Some((_, Has::Returning)) => ExternalState::Returning(said().into()),
             Some((_, Has::Leftovers)) if self.broken == Broken::LeftoversAreGone => ExternalState::Absent,
-            Some((_, Has::Leftovers)) => ExternalState::Leftovers(said()),
+            Some((_, Has::Leftovers)) => ExternalState::Leftovers(said().into()),
         };
         let memory = [("before".to_owned(), "free".to_owned())].into();
         let awaited = (standing == ExternalState::Granted && place == 0).then(|| self.awaited(world, n)).flatten();

@@ -107,7 +107,7 @@ impl Chain {
                 let digest = self.request(world, 0).spec.digest();
                 let approval = Approval {
                     uid: Uid("approval".to_owned()),
-                    scope: Scope::Maintenance { id: records::id("m0"), digest },
+                    scope: Scope::Maintenance { id: records::id("m0"), digest: digest.into() },
                     not_before: None,
                     expires: None,
                     at: now,
@@ -134,8 +134,8 @@ fn block(since: Timestamp) -> Block {
         id: records::request("other", 0).id,
         uid: Uid("other".to_owned()),
         generation: Generation::default(),
-        owner: String::new(),
-        server: "node-1".to_owned(),
+        owner: String::new().into(),
+        server: "node-1".into(),
         by: records::runner(0),
         reason: "repair".into(),
     }

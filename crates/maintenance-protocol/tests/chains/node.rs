@@ -62,8 +62,8 @@ impl Chain {
             _ => Some(Timestamp::UNIX_EPOCH),
         };
         Some(AwaitedNode {
-            node: "the Node".to_owned(),
-            request: "gate 0".to_owned(),
+            node: "the Node".into(),
+            request: "gate 0".into(),
             ready: world.node != Node::NotReady,
             heard,
             timeout: READY_TIMEOUT,
@@ -123,7 +123,7 @@ impl Chain {
     /// Returns the change that ends a record without a restore.
     pub fn as_it_is() -> RecordChange {
         let (by, reason) = ("a person".to_owned(), "the Node stays not Ready".to_owned());
-        RecordChange::Abandon(Ending::Released { by, reason, seen: Generation::default() })
+        RecordChange::Abandon(Ending::Released { by: by.into(), reason: reason.into(), seen: Generation::default() })
     }
 
     /// Returns true if a request is withdrawn while the Node that it protects is not Ready, and the

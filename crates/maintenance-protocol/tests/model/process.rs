@@ -69,7 +69,7 @@ impl Protocol {
             })),
             Decision::Act(action) => RecordChange::Intend { action, last_reset: None },
             Decision::Change(RecordChange::Undo(cause)) if self.broken == Broken::UpdateGivesBack => {
-                RecordChange::BeginRelease(Ending::Failed(cause))
+                RecordChange::BeginRelease(Ending::Failed(cause.into()))
             }
             Decision::Change(change) => change,
             Decision::Finished(finish) => {

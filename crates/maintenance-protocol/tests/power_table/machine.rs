@@ -112,7 +112,7 @@ impl Machine {
 
     /// Returns the answer to every call.
     pub fn reply(&self) -> Reply {
-        if self.obeys == Obeys::Fails { Reply::Unclear { message: MESSAGE.to_owned() } } else { Reply::Accepted }
+        if self.obeys == Obeys::Fails { Reply::Unclear { message: MESSAGE.into() } } else { Reply::Accepted }
     }
 
     pub fn set_boot(&mut self, wanted: &BootOverride) {
