@@ -12,8 +12,8 @@ use crate::{
     backend::{ApprovalMarkRef, ExternalClaimView, ExternalOwnership},
     engine::{Engine, EngineError},
     maintenance::{approval::PendingMaintenance, ids::MaintenanceId, spec::Policy},
-    store::RecordLookup,
     shown::OneLine,
+    store::RecordLookup,
 };
 
 use super::{

@@ -19,8 +19,8 @@ use crate::{
         state::{Ending, Maintenance, PriorState},
     },
     settings::{self, BackendInput, Environment, Input, SettingsError},
-    store::StoreError,
     shown::OneLine,
+    store::StoreError,
 };
 
 use super::{

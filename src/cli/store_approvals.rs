@@ -79,8 +79,12 @@ impl OwnerCommands for InStore<'_> {
                 "{id} has started ({state}); an approval covers only actions that have not begun"
             )));
         };
-        let wish =
-            ApprovalWish { maintenance: Some(id.clone()), digest: Some(asked.digest.raw().to_owned()), not_before, expires };
+        let wish = ApprovalWish {
+            maintenance: Some(id.clone()),
+            digest: Some(asked.digest.raw().to_owned()),
+            not_before,
+            expires,
+        };
         let uid = Uid(Uuid::now_v7().to_string());
         let approval =
             self.engine.approve(&record.lock_key, &uid, &wish).await.map_err(|error| explained(error, self.engine))?;

@@ -286,11 +286,8 @@ pub(super) mod tests {
     #[test]
     fn what_needs_action_comes_first_and_its_command_can_be_pasted() {
         let stuck = after(Some(&Phase::InMaintenance { since: now() })).remove(1);
-        let stuck = QueueRow {
-            reason: Some("disk 3".into()),
-            expires_at: Some(now()),
-            ..row(&stuck, ProcessState::Detached)
-        };
+        let stuck =
+            QueueRow { reason: Some("disk 3".into()), expires_at: Some(now()), ..row(&stuck, ProcessState::Detached) };
         let waits = QueueRow { lock_key: stuck.lock_key.clone(), ..row(&Phase::Pending, ProcessState::Working) };
         let text = queue(&[stuck, waits], "sqlite:///x", now(), " --coordination-url sqlite:///x");
         insta::assert_snapshot!("stuck", text);

@@ -107,7 +107,7 @@ async fn next(
         return Ok(None);
     };
     if row.state == BLOCKED {
-        let owner = shell_word(&row.owner);
+        let owner = shell_word(row.owner.raw());
         return Ok(Some(format!("{NAME} release --allow {} --owner {owner}{flags}", row.id)));
     }
     Ok(engine.held_by_name(&row.id).await?.map(|held| show::next(&held.record, common)))
@@ -141,11 +141,10 @@ mod tests {
         let stuck = Phase::Releasing {
             ending: Ending::Completed,
             progress: Progress::new(Vec::new(), now()),
-            stuck: Some("BMC refused\nthe connection".to_owned()),
+            stuck: Some("BMC refused\nthe connection".into()),
         };
         let stuck = row(&stuck, ProcessState::Detached);
-        let block =
-            QueueRow { state: BLOCKED, expires_at: Some(now()), reason: Some("disk".to_owned()), ..held.clone() };
+        let block = QueueRow { state: BLOCKED, expires_at: Some(now()), reason: Some("disk".into()), ..held.clone() };
         let all = [
             shown(&[], None),
             shown(&waiters(1), None),

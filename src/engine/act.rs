@@ -224,9 +224,10 @@ impl Reconciler<'_> {
             None => Reply::Unknown,
             Some(Ok(())) => Reply::Accepted,
             Some(Err(error)) if error.outcome_unknown() => Reply::Unclear { message: said(&error, &opened).into() },
-            Some(Err(error)) => {
-                Reply::Refused { message: with_pause(&error, said(&error, &opened)).into(), transient: error.is_transient() }
-            }
+            Some(Err(error)) => Reply::Refused {
+                message: with_pause(&error, said(&error, &opened)).into(),
+                transient: error.is_transient(),
+            },
         };
         if let Some(message) = reply.message() {
             self.log_failure(&format!("{action} on {}: {message}", self.server));
@@ -397,7 +398,9 @@ mod tests {
             message: "the fan tray is missing".to_owned(),
             nothing_changed,
         };
-        assert!(matches!(late_reply(&failed(false), true), Reply::Unclear { message } if message.shown().contains("fan tray")));
+        assert!(
+            matches!(late_reply(&failed(false), true), Reply::Unclear { message } if message.shown().contains("fan tray"))
+        );
         assert!(matches!(late_reply(&failed(false), false), Reply::Refused { transient: false, .. }));
         for restarts in [false, true] {
             assert!(matches!(late_reply(&failed(true), restarts), Reply::Refused { transient: true, .. }));

@@ -217,7 +217,10 @@ impl<'a> Reconciler<'a> {
         let Ok(view) = self.in_time(self.engine.store().view(&self.key)).await else { return record };
         if let Some(released) = view.lock.release_of(&record.id).filter(|released| released.uid == record.uid) {
             let (by, reason, seen) = (released.by.to_string(), released.reason.to_string(), released.generation);
-            record.phase = Phase::Completed { at: released.at, ending: Ending::Released { by: by.into(), reason: reason.into(), seen } };
+            record.phase = Phase::Completed {
+                at: released.at,
+                ending: Ending::Released { by: by.into(), reason: reason.into(), seen },
+            };
         }
         record
     }

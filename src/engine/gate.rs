@@ -18,8 +18,8 @@ use crate::{
         state::{Maintenance, Progress},
         step::Step,
     },
-    store::StoreError,
     shown::OneLine,
+    store::StoreError,
 };
 
 use super::{Control, Engine, EngineError, act::LookError, drive::Reconciler, stops_node};

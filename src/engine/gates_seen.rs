@@ -28,7 +28,11 @@ impl Engine {
             if let Some(why) = gate::taken_away(&view.standing) {
                 noted.lost.get_or_insert_with(|| why.clone());
                 let outer = gate.system.gate.is_some();
-                seen.revoked.get_or_insert(if outer { format!("{}: {why}", gate.system.name) } else { why.to_string() });
+                seen.revoked.get_or_insert(if outer {
+                    format!("{}: {why}", gate.system.name)
+                } else {
+                    why.to_string()
+                });
             }
             seen.deletion = seen.deletion.or(view.deletion.map(|why| why.to_string()));
         }

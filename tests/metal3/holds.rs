@@ -259,7 +259,7 @@ async fn what_others_do_to_a_host_is_waited_for_and_stays() {
     ] {
         world.annotate("node1", annotations.clone()).await;
         let ExternalState::Waiting(why) = held.standing().await else { panic!("{word}: {:?}", held.standing().await) };
-        assert!(why.contains(word), "{why}");
+        assert!(why.raw().contains(word), "{why}");
         let refused = held.machine.maintenance_system().unwrap().enter(&held.wish).await.unwrap_err();
         assert!(refused.is_transient(), "{refused}");
         let there = world.host("node1").await["metadata"]["annotations"].clone();
@@ -416,7 +416,7 @@ async fn where_a_key_would_not_hold_it_is_refused() {
     let held = Held::new(&backend, "node1", "m1");
     let refused = async |word: &str| {
         let ExternalState::Refused(why) = held.standing().await else { panic!("{word}: {:?}", held.standing().await) };
-        assert!(why.contains(word), "{why}");
+        assert!(why.raw().contains(word), "{why}");
         let mut asked = wish("m1");
         asked.asked = true;
         assert!(held.machine.maintenance_system().unwrap().enter(&asked).await.is_err());
@@ -472,7 +472,7 @@ async fn a_host_of_another_protocol_is_held_and_not_driven() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_who_names_a_secret_and_an_address_gets_no_password() {
-    let mut world = World::empty(1, Options::default()).await;
+    let world = World::empty(1, Options::default()).await;
     // The operator connects to every host. Without it, each connection would be the provider's.
     world.running.stop();
     let theirs = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();

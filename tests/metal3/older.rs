@@ -125,7 +125,7 @@ async fn firmware_of_the_host_itself_is_refused_or_told_as_a_loss() {
     );
     world.create("HostUpdatePolicy", "node1", json!({"spec": {"firmwareSettings": "onReboot"}})).await;
     let ExternalState::Refused(why) = held.standing().await else { panic!("{:?}", held.standing().await) };
-    assert!(why.contains("spec.firmware"), "{why}");
+    assert!(why.raw().contains("spec.firmware"), "{why}");
     held.wish.asked = true;
     assert!(held.machine.maintenance_system().unwrap().enter(&held.wish).await.is_err());
     held.wish.asked = false;

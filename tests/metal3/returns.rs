@@ -70,7 +70,7 @@ async fn released_unseen(world: &World) -> Held {
 }
 
 fn says(standing: &ExternalState, word: &str) {
-    assert!(matches!(standing, ExternalState::Returning(why) if why.contains(word)), "{word}: {standing:?}");
+    assert!(matches!(standing, ExternalState::Returning(why) if why.raw().contains(word)), "{word}: {standing:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -85,7 +85,7 @@ async fn a_host_that_a_stopped_operator_had_half_detached_is_back_with_another_n
     world.running.operator.options.awake.open();
     held.until(
         "failed",
-        |standing| matches!(standing, ExternalState::Failed(why) if why.contains("could not register")),
+        |standing| matches!(standing, ExternalState::Failed(why) if why.raw().contains("could not register")),
     )
     .await;
     world.running.operator.options.registers.open();
@@ -130,7 +130,7 @@ async fn an_operator_that_could_not_detach_a_host_is_waited_for() {
     held.call_enter().await;
     held.until(
         "a retry",
-        |standing| matches!(standing, ExternalState::Entering(why) if why.contains("which the operator retries")),
+        |standing| matches!(standing, ExternalState::Entering(why) if why.raw().contains("which the operator retries")),
     )
     .await;
     world.running.operator.options.awake.close();

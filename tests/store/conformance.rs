@@ -122,7 +122,7 @@ pub async fn what_one_handle_wrote_the_other_reads_unchanged(bench: &Bench) {
     let mut wish = request("a", 1);
     wish.spec.reason = Some("quotes ' \" and \u{1F512}; DROP TABLE locks;--".into());
     wish.spec.expires_after = Some(Duration::from_nanos(1_234_567_891));
-    wish.spec.triggers = [("β".to_owned(), "\u{0}\n".to_owned())].into();
+    wish.spec.triggers = [("β".into(), "\u{0}\n".into())].into();
     let (uid, generation) = hold(&*one, &key("k"), &wish).await;
     apply(&*one, &key("k"), |lock, _, _| lock.update(&uid, generation, |record| record.booted = true)).await.unwrap();
     let (mine, theirs) = (one.view(&key("k")).await.unwrap(), two.view(&key("k")).await.unwrap());
@@ -180,7 +180,7 @@ pub async fn what_a_person_forbade_is_kept_and_shown(bench: &Bench) {
     // The lock is free, without waiters or an owner, but it must still be listed.
     let seen = other.view_all().await.unwrap();
     let [view] = seen.as_slice() else { panic!("{seen:?}") };
-    assert_eq!(view.lock.release_of(&id("a")).map(|released| &*released.reason), Some("node needed"));
+    assert_eq!(view.lock.release_of(&id("a")).map(|released| released.reason.raw()), Some("node needed"));
     assert_eq!(view.lock.block(view.now).map(|block| &block.by), Some(&runner(2)));
     assert_eq!(other.view(&k).await.unwrap().lock.extension, view.lock.extension);
     let refused = join(&*other, &k, &request("a", 2)).await.unwrap_err();
@@ -506,8 +506,8 @@ pub async fn identifiers_lead_to_one_lock_and_move_with_it(bench: &Bench) {
     let lock = bench.open().await.view(&key("k1")).await.unwrap().lock;
     assert_eq!(lock.moved_on(&serial, 0), Some(AliasTarget::At { key: to.clone(), version: 1 }));
     let lines = one.audit(&audit_id(&key("k1")).unwrap(), 10).await.unwrap();
-    assert_eq!(lines.iter().map(|line| &*line.what).collect::<Vec<_>>(), ["rebound"]);
-    assert!(lines[0].detail.ends_with("new mainboard"), "{}", lines[0].detail);
+    assert_eq!(lines.iter().map(|line| line.what.raw()).collect::<Vec<_>>(), ["rebound"]);
+    assert!(lines[0].detail.raw().ends_with("new mainboard"), "{}", lines[0].detail);
     // Export and import keep the binding.
     let contents = one.contents().await.unwrap();
     assert_eq!(contents.violations(), Vec::<String>::new());
@@ -981,7 +981,7 @@ pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
         match event {
             0..=2 => {
                 let mut wish = EnqueueRequest { uid: uid.clone(), ..request(&format!("m{who}"), who) };
-                wish.spec.reason = Some(hostile.to_owned());
+                wish.spec.reason = Some(hostile.into());
                 wish.spec.server = hostile.into();
                 wish.spec.policy = Policy::OwnerApproval;
                 wish.runner.run = Some(hostile.into());
@@ -1047,7 +1047,7 @@ pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
                 let next = |lock: &mut ServerLock, leases: &Leases, now| {
                     let attachment = lock.get(&uid).and_then(|record| record.attachment.as_ref());
                     let generation = attachment.map_or_else(Fence::default, Attachment::fence);
-                    let over = Phase::Failed { at: now, cause: hostile.to_owned() };
+                    let over = Phase::Failed { at: now, cause: hostile.into() };
                     let holds = lock.get(&uid).is_some_and(|record| record.phase != Phase::Pending);
                     match who {
                         _ if holds => lock.finish(&uid, generation, &over, now),
@@ -1115,9 +1115,9 @@ pub async fn a_record_that_cannot_be_read_keeps_its_server_and_nothing_else(benc
         assert_eq!(view.lock.active.len() + view.lock.unreadable.len(), 2);
     }
     let fresh = bench.open().await.view(&key("k")).await.unwrap();
-    assert!(fresh.lock.unreadable[0].raw.contains("the future"), "{}", fresh.lock.unreadable[0].raw);
+    assert!(fresh.lock.unreadable[0].raw.raw().contains("the future"), "{}", fresh.lock.unreadable[0].raw);
     let wrong = two.contents().await.unwrap().violations();
-    assert!(wrong.iter().any(|line| line.contains("ops/a of k cannot be read")), "{wrong:?}");
+    assert!(wrong.iter().any(|line| line.raw().contains("ops/a of k cannot be read")), "{wrong:?}");
 }
 
 pub async fn a_lock_of_another_format_is_refused_and_the_others_go_on(bench: &Bench) {
@@ -1143,7 +1143,7 @@ pub async fn a_lock_of_another_format_is_refused_and_the_others_go_on(bench: &Be
         let expected = [("ops/a", "Unreadable", 0), ("ops/fine", "InMaintenance", 0)];
         assert_eq!(shown, expected.map(|(id, state, position)| (id.to_owned(), state, position)));
         let wrong = store.contents().await.unwrap().violations();
-        assert!(wrong.iter().any(|line| line.contains("ops/a of k cannot be read")), "{wrong:?}");
+        assert!(wrong.iter().any(|line| line.raw().contains("ops/a of k cannot be read")), "{wrong:?}");
     }
     // Other servers remain usable.
     finish(&*one, &key("other"), &fine, its_fence).await.unwrap();

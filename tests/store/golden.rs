@@ -70,7 +70,7 @@ fn full() -> Spec {
         }),
         complete_when: Some(CompleteWhen::PowerState(PowerTarget::Off)),
         expires_after: Some(Duration::from_hours(8)),
-        triggers: [("run".to_owned(), "1".to_owned())].into(),
+        triggers: [("run".into(), "1".into())].into(),
         ..Spec::new(MaintenanceKind::Maintenance, "node-1")
     }
 }
@@ -214,7 +214,7 @@ fn again(record: &Maintenance) -> EnqueueRequest {
     EnqueueRequest {
         uid: Uid(format!("again-{}", record.uid)),
         id: record.id.clone(),
-        owner: record.owner.clone(),
+        owner: record.owner.clone().into_raw(),
         spec: record.spec.clone(),
         gates: Vec::new(),
         runner: runner(9),

@@ -244,7 +244,7 @@ async fn an_object_that_is_not_understood_is_named() {
         all.patch(&name, &PatchParams::default(), &Patch::Merge(json!({"data": data}))).await.unwrap();
         // `store check` reports it and reads the rest.
         let wrong = store.contents().await.unwrap().violations();
-        assert!(wrong.iter().any(|line| line.contains(told)), "{wrong:?}");
+        assert!(wrong.iter().any(|line| line.raw().contains(told)), "{wrong:?}");
         if told == A_RECORD {
             assert_eq!(store.view(&k).await.unwrap().lock.unreadable.len(), 1);
         } else if told == WORDS {

@@ -77,7 +77,7 @@ impl Guarded {
 
     async fn the_hold_goes_on(&self) {
         let approves = self.open("approver").await;
-        let scope = Scope::Maintenance { id: self.wish.id.clone(), digest: self.wish.spec.digest() };
+        let scope = Scope::Maintenance { id: self.wish.id.clone(), digest: self.wish.spec.digest().into() };
         approve(&approves, &key("k"), &approval(scope)).await.unwrap();
         let (uid, fence) = &self.waiter;
         assert!(try_admit(&*self.runs, &key("k"), uid, *fence).await.unwrap());
@@ -112,7 +112,7 @@ async fn a_used_approval_stays_used() {
     let guarded = Guarded::start().await;
     let approves = guarded.open("approver").await;
     let (uid, fence) = &guarded.waiter;
-    let scope = || Scope::Maintenance { id: guarded.wish.id.clone(), digest: guarded.wish.spec.digest() };
+    let scope = || Scope::Maintenance { id: guarded.wish.id.clone(), digest: guarded.wish.spec.digest().into() };
     let given = approval(scope());
     approve(&approves, &key("k"), &given).await.unwrap();
     assert!(try_admit(&*guarded.runs, &key("k"), uid, *fence).await.unwrap());
@@ -314,7 +314,7 @@ async fn an_object_without_its_label_is_no_lock() {
         assert!(told.contains(part), "{told}");
     }
     let error = fresh.view(&key("k")).await.unwrap_err();
-    assert!(matches!(&error, StoreError::Unreadable { cause, .. } if cause.contains("label")), "{error}");
+    assert!(matches!(&error, StoreError::Unreadable { cause, .. } if cause.raw().contains("label")), "{error}");
 }
 
 /// For approvers the policy keeps the log append-only. A runner can rewrite it, so the guide shows
@@ -349,7 +349,7 @@ async fn an_object_that_cannot_be_read_is_reported_and_hides_no_other() {
     }
     let wrong = guarded.runs.contents().await.unwrap().violations();
     for (name, ..) in made {
-        assert!(wrong.iter().any(|line| line.contains(name)), "{name}: {wrong:?}");
+        assert!(wrong.iter().any(|line| line.raw().contains(name)), "{name}: {wrong:?}");
     }
     let lines = guarded.runs.export_audit(&AuditStart::Oldest, 1000).await.unwrap();
     assert!(lines.iter().any(|line| line.event.is_ok()), "{lines:?}");

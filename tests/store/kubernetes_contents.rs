@@ -50,7 +50,7 @@ async fn a_thousand_waiters_for_one_server_fit_into_its_object() {
     let memory = MemoryStore::new(Arc::new(SystemClock::default()));
     for n in 0..1000 {
         let mut wish = request(&format!("maintenance-{n}"), n);
-        wish.spec.reason = Some(format!("BIOS 2.19 for order {n}"));
+        wish.spec.reason = Some(format!("BIOS 2.19 for order {n}").into());
         wish.runner.id = RunnerId(uuid::Uuid::new_v4().to_string());
         wish.runner.url = Some(format!("https://ci.example.org/metal/jobs/{}", 4711 * n).into());
         wish.runner.commit = Some(uuid::Uuid::new_v4().simple().to_string().into());
@@ -83,7 +83,7 @@ async fn a_queue_that_is_too_long_fails_as_a_whole_and_says_what_is_wrong() {
     // Incompressible data.
     let noise: String = (0..80_000).map(|_| uuid::Uuid::new_v4().simple().to_string()).collect();
     let change = |lock: &mut ServerLock, _: &Leases, _| {
-        lock.update(&uid, generation, |record| record.spec.reason = Some(noise.clone()))
+        lock.update(&uid, generation, |record| record.spec.reason = Some(noise.clone().into()))
     };
     let refused = apply(&*store, &key("k"), change).await.unwrap_err();
     assert!(matches!(refused, StoreError::Forbidden { .. }), "{refused}");
@@ -103,7 +103,7 @@ async fn a_queue_does_not_fill_an_object_so_far_that_its_holder_cannot_be_releas
     let mut queued = 0;
     let refused = loop {
         let mut wish = request(&format!("m{queued}"), 2);
-        wish.spec.reason = Some(noise());
+        wish.spec.reason = Some(noise().into());
         match enqueue(&*store, &key("k"), &wish).await {
             Ok(_) => queued += 1,
             Err(error) => break error,
@@ -116,7 +116,7 @@ async fn a_queue_does_not_fill_an_object_so_far_that_its_holder_cannot_be_releas
     assert!(queued > 10, "{queued}");
     // The holder finishes, with a reason as long as the queue's longest.
     let change = |lock: &mut ServerLock, _: &Leases, _| {
-        lock.update(&uid, generation, |record| record.spec.reason = Some(noise()))
+        lock.update(&uid, generation, |record| record.spec.reason = Some(noise().into()))
     };
     apply(&*store, &key("k"), change).await.unwrap();
     finish(&*store, &key("k"), &uid, generation).await.unwrap();
@@ -134,7 +134,7 @@ async fn what_does_not_fit_is_refused_without_the_others_that_came_with_it() {
         let (store, large) = (store.clone(), large.clone());
         tokio::spawn(async move {
             let mut wish = request(&format!("m{n}"), n);
-            wish.spec.reason = (n % 4 == 1).then_some(large);
+            wish.spec.reason = (n % 4 == 1).then_some(large.into());
             enqueue(&*store, &key("k"), &wish).await.is_ok()
         })
     });

@@ -95,7 +95,7 @@ fn asks(name: &str, n: u32) -> EnqueueRequest {
 }
 
 fn word(wish: &EnqueueRequest) -> Approval {
-    approval(Scope::Maintenance { id: wish.id.clone(), digest: wish.spec.digest() })
+    approval(Scope::Maintenance { id: wish.id.clone(), digest: wish.spec.digest().into() })
 }
 
 async fn withdraw(store: &dyn Store, uid: &Uid) -> Result<bool, StoreError> {

@@ -17,7 +17,7 @@ use crate::{
 
 fn untrusted<T: std::fmt::Debug>(said: Result<T, StoreError>, part: &str) {
     let error = said.unwrap_err();
-    assert!(matches!(&error, StoreError::Untrusted { cause, .. } if cause.contains(part)), "{part}: {error}");
+    assert!(matches!(&error, StoreError::Untrusted { cause, .. } if cause.raw().contains(part)), "{part}: {error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

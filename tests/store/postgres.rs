@@ -175,7 +175,7 @@ async fn a_schema_of_a_newer_version_is_refused() {
     );
     let error = open(&url).await.unwrap_err();
     let expected = "newer version of this program (format 9999; this version supports format 1)";
-    assert!(matches!(&error, StoreError::Unreadable { cause, .. } if cause.contains(expected)), "{error}");
+    assert!(matches!(&error, StoreError::Unreadable { cause, .. } if cause.raw().contains(expected)), "{error}");
 }
 
 #[tokio::test]
@@ -221,7 +221,7 @@ async fn tls_is_used_as_the_url_says() {
     fs::write(&certificate, other.cert.pem()).unwrap();
     let error = hasty(&trusted).await.unwrap_err();
     assert!(
-        matches!(&error, StoreError::Unavailable { cause, .. } if cause.to_lowercase().contains("certificate")),
+        matches!(&error, StoreError::Unavailable { cause, .. } if cause.raw().to_lowercase().contains("certificate")),
         "{error}"
     );
 }

@@ -114,7 +114,7 @@ impl Guarded {
 
     async fn hold(&self) {
         let approves = self.open(APPROVER).await;
-        let scope = Scope::Maintenance { id: self.wish.id.clone(), digest: self.wish.spec.digest() };
+        let scope = Scope::Maintenance { id: self.wish.id.clone(), digest: self.wish.spec.digest().into() };
         approve(&approves, &key("k"), &approval(scope)).await.unwrap();
         let (uid, fence) = &self.waiter;
         assert!(try_admit(&self.runs, &key("k"), uid, *fence).await.unwrap());
@@ -188,7 +188,7 @@ async fn an_approver_withdraws_only_what_its_owner_gave() {
     let (uid, fence) = &guarded.waiter;
     assert!(!try_admit(&guarded.runs, &key("k"), uid, *fence).await.unwrap());
     let told = guarded.runs.contents().await.unwrap().violations();
-    assert!(told.len() == 1 && told[0].contains("broken"), "{told:?}");
+    assert!(told.len() == 1 && told[0].raw().contains("broken"), "{told:?}");
     guarded.sql("DELETE FROM metal.approvals");
     guarded.the_hold_goes_on().await;
 }
@@ -197,7 +197,7 @@ async fn an_approver_withdraws_only_what_its_owner_gave() {
 async fn a_used_approval_stays_used() {
     let guarded = Guarded::start().await;
     let approves = guarded.open(APPROVER).await;
-    let scope = Scope::Maintenance { id: guarded.wish.id.clone(), digest: guarded.wish.spec.digest() };
+    let scope = Scope::Maintenance { id: guarded.wish.id.clone(), digest: guarded.wish.spec.digest().into() };
     approve(&approves, &key("k"), &approval(scope)).await.unwrap();
     let (uid, fence) = &guarded.waiter;
     assert!(try_admit(&guarded.runs, &key("k"), uid, *fence).await.unwrap());

@@ -151,7 +151,7 @@ async fn another_role_ends_a_record_only_after_its_time() {
 async fn another_role_writes_only_what_the_protocol_requires() {
     let teams = Teams::start().await;
     // Work under the lock records its changes in the holder.
-    for (name, n, allow_under) in [("closed", 10, vec![]), ("open", 11, vec!["team".to_owned()])] {
+    for (name, n, allow_under) in [("closed", 10, vec![]), ("open", 11, vec!["team".into()])] {
         let (this, allowed) = (key(name), !allow_under.is_empty());
         let (uid, fence) = hold(&teams.a, &this, &wish(name, n, Spec { allow_under, ..spec() })).await;
         let under = Spec { parent: Some(uid.clone()), ..spec() };

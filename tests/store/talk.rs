@@ -87,7 +87,7 @@ pub fn approval(scope: Scope) -> Approval {
 }
 
 pub fn of(name: &str) -> Scope {
-    Scope::Maintenance { id: id(name), digest: spec().digest() }
+    Scope::Maintenance { id: id(name), digest: spec().digest().into() }
 }
 
 pub async fn approve(store: &dyn Store, key: &LockKey, approval: &Approval) -> Result<(), StoreError> {

@@ -105,7 +105,9 @@ fn ask_one(at: &DecisionInput<'_>, (place, gate): (usize, &GateRecord), own: boo
         ExternalState::Waiting(why) | ExternalState::Entering(why) | ExternalState::Taken(why) => {
             (false, Some(why.clone()))
         }
-        ExternalState::Lost(why) | ExternalState::Returning(why) => (false, Some(OneLine::from(format!("the server: {why}")))),
+        ExternalState::Lost(why) | ExternalState::Returning(why) => {
+            (false, Some(OneLine::from(format!("the server: {why}"))))
+        }
     };
     if gate.granted != granted || gate.said != said {
         return Some(note(granted, said, false));
@@ -153,7 +155,8 @@ pub(super) fn check(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Deci
             return None;
         }
         let Some(view) = at.facts.gates.get(&place) else { return Some(Decision::Look(Need::Gate(place))) };
-        taken_away(&view.standing).map(|why| Decision::Change(RecordChange::GateLost(place.saturating_sub(outer), why.to_string())))
+        taken_away(&view.standing)
+            .map(|why| Decision::Change(RecordChange::GateLost(place.saturating_sub(outer), why.to_string())))
     })
 }
 
@@ -268,7 +271,9 @@ pub(super) fn enter(
         ExternalState::Refused(why) | ExternalState::Failed(why) | ExternalState::Lost(why) => {
             Verdict::Fail(why.to_string())
         }
-        ExternalState::Returning(why) | ExternalState::Taken(why) => Verdict::Wait { why: why.to_string(), until: None },
+        ExternalState::Returning(why) | ExternalState::Taken(why) => {
+            Verdict::Wait { why: why.to_string(), until: None }
+        }
         ExternalState::Entering(why) => Verdict::Wait { why: format!("waiting for {why}"), until: None },
         ExternalState::Waiting(why) => {
             let Some(entered) = entered.filter(|attempt| !matches!(attempt.reply, Reply::Refused { .. })) else {

@@ -64,7 +64,11 @@ mod tests {
         assert_eq!((found.uid, found.id, found.server), (Uid("u".into()), "ops/a".parse().ok(), Some("node-1".into())));
         assert_eq!(found.raw, raw);
         let damaged = Unreadable::or_record("u", "{").unwrap_err();
-        assert!(damaged.id.is_none() && damaged.why.shown().contains("the record \"u\" is not understood"), "{}", damaged.why);
+        assert!(
+            damaged.id.is_none() && damaged.why.shown().contains("the record \"u\" is not understood"),
+            "{}",
+            damaged.why
+        );
     }
 
     #[test]

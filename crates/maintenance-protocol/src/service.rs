@@ -108,7 +108,9 @@ fn follow(call: &Attempt, state: &ServiceState, limits: &Limits, now: Timestamp)
     match state {
         ServiceState::Running(_) if !accepted => Next::Begun,
         ServiceState::Running(doing) => Next::Wait(doing.to_string(), None),
-        ServiceState::Failed(message) | ServiceState::Impossible(message) => Next::Over(Verdict::Fail(message.to_string())),
+        ServiceState::Failed(message) | ServiceState::Impossible(message) => {
+            Next::Over(Verdict::Fail(message.to_string()))
+        }
         ServiceState::Idle { ran: Some(true) } => over(OperationOutcome::Proven),
         ServiceState::Idle { ran: None } if accepted => over(OperationOutcome::Accepted),
         ServiceState::Idle { .. } | ServiceState::Ready | ServiceState::Busy(_) | ServiceState::Other(_)

@@ -205,9 +205,9 @@ pub(super) fn perform(
                 ..progress.clone()
             }))
         }
-        Verdict::Again => Decision::Change(RecordChange::BeginRelease(Ending::Failed(format!(
-            "{step}: another tool keeps switching the machine on while it is prepared"
-        ).into()))),
+        Verdict::Again => Decision::Change(RecordChange::BeginRelease(Ending::Failed(
+            format!("{step}: another tool keeps switching the machine on while it is prepared").into(),
+        ))),
         Verdict::Fail(cause) => Decision::Change(RecordChange::BeginRelease(Ending::Failed(cause.into()))),
     }
 }

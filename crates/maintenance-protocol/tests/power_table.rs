@@ -267,7 +267,8 @@ fn a_machine_that_does_nothing_fails_with_its_story() {
                 panic!("{power} {target}: {:?}", run.record())
             };
             assert!(
-                cause.shown().contains("did not take effect by") && cause.shown().contains(&format!("The power state is {power}")),
+                cause.shown().contains("did not take effect by")
+                    && cause.shown().contains(&format!("The power state is {power}")),
                 "{cause}"
             );
             let most = if power == PowerState::Paused && target == PowerTarget::On { 1 } else { 2 };

@@ -173,9 +173,7 @@ mod tests {
     #[test]
     fn every_format_is_one_harmless_line() {
         let text = OneLine::from(HOSTILE);
-        for shown in
-            [format!("{text}"), format!("{text:?}"), format!("{text:>80}"), text.to_string()]
-        {
+        for shown in [format!("{text}"), format!("{text:?}"), format!("{text:>80}"), text.to_string()] {
             assert!(super::super::is_plain(&shown) && shown.contains("\\n::error"), "{shown:?}");
         }
     }

@@ -55,9 +55,9 @@ pub(super) fn standing(seen: &ClusterView<'_>, place: &str, wish: &ExternalReque
         LabelValue::No => {
             ExternalState::Lost(format!("the maintenance label of {machine} was removed by another author").into())
         }
-        LabelValue::Other(value) => {
-            ExternalState::Lost(format!("the maintenance label of {machine} was set to {value:?} by another author").into())
-        }
+        LabelValue::Other(value) => ExternalState::Lost(
+            format!("the maintenance label of {machine} was set to {value:?} by another author").into(),
+        ),
     }
 }
 
@@ -70,9 +70,9 @@ fn approved(machine: Machine<'_>, node: Option<Node<'_>>, wish: &ExternalRequest
     // returns to service.
     if wish.entered && !node.is_asked() {
         let enabled = if machine.is_enabled() { "" } else { "; the Machine is no longer enabled" };
-        return ExternalState::Lost(format!(
-            "{node} returned to service (label machine-maintenance was removed{enabled})"
-        ).into());
+        return ExternalState::Lost(
+            format!("{node} returned to service (label machine-maintenance was removed{enabled})").into(),
+        );
     }
     // A person or a maintenance controller profile can return the Node to service despite the
     // label.
@@ -81,10 +81,13 @@ fn approved(machine: Machine<'_>, node: Option<Node<'_>>, wish: &ExternalRequest
     }
     // The extension accepts an earlier maintenance's approval on the Node before it is drained.
     if !wish.entered && !node.is_in_maintenance() {
-        return ExternalState::Entering(format!(
-            "the maintenance controller to drain {node}, which is approved but not in maintenance ({})",
-            node.shown()
-        ).into());
+        return ExternalState::Entering(
+            format!(
+                "the maintenance controller to drain {node}, which is approved but not in maintenance ({})",
+                node.shown()
+            )
+            .into(),
+        );
     }
     ExternalState::Granted
 }
@@ -140,10 +143,13 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> External
         // Some infrastructure providers write the ID in another form on the Node.
         && of_machine.split('/').count() == of_node.split('/').count()
     {
-        return ExternalState::Refused(format!(
-            "the Node of {machine} has the provider ID {of_node:?} in the workload cluster, but the Machine has \
+        return ExternalState::Refused(
+            format!(
+                "the Node of {machine} has the provider ID {of_node:?} in the workload cluster, but the Machine has \
              {of_machine:?}: cluster_api.workload_kubeconfig or workload_context names another cluster"
-        ).into());
+            )
+            .into(),
+        );
     }
     let taken = ExternalState::Taken;
     if let Some(id) = machine.marked_by() {
@@ -177,7 +183,9 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> External
     let Some(name) = machine.node() else { return taken(format!("{machine} to have a Node").into()) };
     let Some(node) = seen.node else { return taken(format!("Node {name} of {machine} to exist").into()) };
     if node.state().is_none() {
-        return taken(format!("the maintenance controller to label {node} (cloud.sap/maintenance-state is missing)").into());
+        return taken(
+            format!("the maintenance controller to label {node} (cloud.sap/maintenance-state is missing)").into(),
+        );
     }
     // With a stale approval, the extension would approve the next request immediately, without a
     // drain (`state/state.go:63-75`).
@@ -296,14 +304,23 @@ mod tests {
             stays_outdated: false,
         };
         let refused = standing(&seen, "caph/m1", &wish, at(0));
-        assert!(matches!(&refused, ExternalState::Refused(why) if why.shown().contains("of another server")), "{refused:?}");
+        assert!(
+            matches!(&refused, ExternalState::Refused(why) if why.shown().contains("of another server")),
+            "{refused:?}"
+        );
         // An orphaned late approval's state includes the remedy.
         let zombie = changed(label("runtime-extension-maintenance-controller.cloud.sap/maintenance", "approved"));
         let standing = stands(&zombie, Some(&node()), &wish);
-        assert!(matches!(&standing, ExternalState::Taken(why) if why.shown().contains("remove the label")), "{standing:?}");
+        assert!(
+            matches!(&standing, ExternalState::Taken(why) if why.shown().contains("remove the label")),
+            "{standing:?}"
+        );
         let busy = json!({ "metadata": { "labels": { "cloud.sap/maintenance-state": "in-maintenance" } } });
         let standing = stands(&zombie, Some(&merged(node(), &busy)), &wish);
-        assert!(matches!(&standing, ExternalState::Taken(why) if why.shown().contains("another author")), "{standing:?}");
+        assert!(
+            matches!(&standing, ExternalState::Taken(why) if why.shown().contains("another author")),
+            "{standing:?}"
+        );
         let stale = label("runtime-extension-maintenance-controller.cloud.sap/approve-maintenance", "true");
         let unknown = json!({ "metadata": { "labels": { "cloud.sap/maintenance-state": null } } });
         for change in [stale, unknown] {

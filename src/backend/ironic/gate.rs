@@ -185,7 +185,9 @@ impl Gate for NodeMachine {
             Ok(node) => node,
             Err(BackendError::NoServer { .. }) if wish.leaving => return Ok(GateView::of(ExternalState::Absent)),
             Err(BackendError::NoServer { what, .. }) if wish.entered => {
-                return Ok(GateView::of(ExternalState::Lost(format!("the node was deleted from Ironic: {what}").into())));
+                return Ok(GateView::of(ExternalState::Lost(
+                    format!("the node was deleted from Ironic: {what}").into(),
+                )));
             }
             Err(BackendError::NoServer { what, .. }) => return Ok(GateView::of(ExternalState::Refused(what.into()))),
             Err(error) => return Err(error),

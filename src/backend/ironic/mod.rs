@@ -115,7 +115,8 @@ impl Backend for IronicBackend {
     async fn location(&self, server: &str) -> Result<Location, BackendError> {
         let node = self.fleet.node(server).await?;
         let address = self.fleet.client.address();
-        let cluster = ClusterIdentity { uid: None, server_uid: Some(node.uuid.clone().into()), address: address.into() };
+        let cluster =
+            ClusterIdentity { uid: None, server_uid: Some(node.uuid.clone().into()), address: address.into() };
         Ok(Location { cluster: Some(cluster), ..Location::direct("ironic") })
     }
 

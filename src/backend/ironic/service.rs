@@ -136,9 +136,9 @@ fn readiness(node: &Node) -> ServiceState {
         return ServiceState::Busy(node.working().unwrap_or_default().into());
     }
     if state != "active" {
-        return ServiceState::Impossible(format!(
-            "its provision state is {state:?}; Ironic services active nodes only"
-        ).into());
+        return ServiceState::Impossible(
+            format!("its provision state is {state:?}; Ironic services active nodes only").into(),
+        );
     }
     ServiceState::Ready
 }
@@ -178,9 +178,9 @@ fn under_way(seen: &Serviced, service: &ServiceSpec) -> Option<ServiceState> {
         }
         "active" if node.reservation.is_some() => ServiceState::Running("the last step".into()),
         "active" => return None,
-        state => {
-            ServiceState::Failed(format!("the node's provision state is {state:?}: another Ironic client changed it").into())
-        }
+        state => ServiceState::Failed(
+            format!("the node's provision state is {state:?}: another Ironic client changed it").into(),
+        ),
     })
 }
 
@@ -296,10 +296,13 @@ impl NodeMachine {
         let left_out: Vec<String> =
             service.steps.iter().filter(|step| !run.had(&step.step)).map(ToString::to_string).collect();
         if !left_out.is_empty() {
-            return ServiceState::Failed(format!(
-                "Ironic skipped {} and ran the other steps. It skips its own steps if no ramdisk is booted",
-                left_out.join(", ")
-            ).into());
+            return ServiceState::Failed(
+                format!(
+                    "Ironic skipped {} and ran the other steps. It skips its own steps if no ramdisk is booted",
+                    left_out.join(", ")
+                )
+                .into(),
+            );
         }
         match run.end {
             Some(Ok(())) => ServiceState::Idle { ran: Some(true) },

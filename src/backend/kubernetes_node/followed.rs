@@ -81,7 +81,9 @@ impl Followed {
         wish: Option<&DrainWish>,
     ) -> Option<DrainView> {
         let cluster = self.all.uid().await.ok()?;
-        let Some(node) = node else { return Some(DrainView { cluster: cluster.map(OneLine::from), ..DrainView::default() }) };
+        let Some(node) = node else {
+            return Some(DrainView { cluster: cluster.map(OneLine::from), ..DrainView::default() });
+        };
         let view = match wish {
             Some(wish) => {
                 let pods: Result<Vec<Pod>, _> = pods.iter().map(|pod| pod.as_ref().clone().try_parse()).collect();

@@ -286,7 +286,9 @@ impl NodeDrain for KubernetesNodes {
         wish: Option<&DrainWish>,
     ) -> Result<DrainView, BackendError> {
         let cluster = self.uid().await?;
-        let Some(found) = self.node(node).await? else { return Ok(DrainView { cluster: cluster.map(OneLine::from), ..DrainView::default() }) };
+        let Some(found) = self.node(node).await? else {
+            return Ok(DrainView { cluster: cluster.map(OneLine::from), ..DrainView::default() });
+        };
         let Some(wish) = wish else {
             let mut view = DrainView { cluster: cluster.map(OneLine::from), ..view_of(&found, by) };
             // The kubelet's Lease is meaningless before the Node is Ready.
@@ -308,7 +310,10 @@ impl NodeDrain for KubernetesNodes {
             Some(found) => Some(found),
             None => self.node(node).await?,
         };
-        Ok(DrainView { cluster: cluster.map(OneLine::from), ..found.map(|found| view_of(&found, by)).unwrap_or_default() })
+        Ok(DrainView {
+            cluster: cluster.map(OneLine::from),
+            ..found.map(|found| view_of(&found, by)).unwrap_or_default()
+        })
     }
 
     async fn cordon(&self, node: &str, by: &ExternalRequest) -> Result<(), BackendError> {

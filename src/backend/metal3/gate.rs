@@ -129,8 +129,11 @@ impl Gate for HostMachine {
         self.hosts.reaches(wish)?;
         let view = |standing, behind| GateView { behind, ..GateView::of(standing) };
         let Some(object) = self.hosts.host(&self.name, fresh).await? else {
-            let standing =
-                if wish.asked { ExternalState::Absent } else { ExternalState::Refused(self.hosts.absent(&self.name).into()) };
+            let standing = if wish.asked {
+                ExternalState::Absent
+            } else {
+                ExternalState::Refused(self.hosts.absent(&self.name).into())
+            };
             return Ok(view(standing, None));
         };
         let host = Host(&object);

@@ -112,9 +112,17 @@ impl Backend for Metal3Backend {
     async fn location(&self, server: &str) -> Result<Location, BackendError> {
         let uid = self.hosts.uid().await?;
         let server_uid = self.hosts.host(server, false).await?.and_then(|host| host.metadata.uid.clone());
-        let cluster = ClusterIdentity { uid: uid.map(OneLine::from), server_uid: server_uid.map(OneLine::from), address: self.hosts.cluster.address().into() };
+        let cluster = ClusterIdentity {
+            uid: uid.map(OneLine::from),
+            server_uid: server_uid.map(OneLine::from),
+            address: self.hosts.cluster.address().into(),
+        };
         let namespace = Some(self.hosts.namespace.clone());
-        Ok(Location { cluster: Some(cluster), namespace: namespace.map(OneLine::from), ..Location::direct(Plugin.name()) })
+        Ok(Location {
+            cluster: Some(cluster),
+            namespace: namespace.map(OneLine::from),
+            ..Location::direct(Plugin.name())
+        })
     }
 
     async fn external_state(&self, server: &str) -> Option<ServerUse> {

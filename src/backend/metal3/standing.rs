@@ -125,20 +125,20 @@ fn detached(host: Host<'_>, ours: &Author, now: Timestamp) -> ExternalState {
         // Some versions do not delay a deletion: up to v0.12 for available hosts, up to
         // v0.14.0-rc.0 if it precedes the detach. The operator then registers the host again and
         // powers it off.
-        Some(author) if author == *ours && host.is_deleting() && !host.is_settled() => ExternalState::Lost(format!(
-            "the operator deletes {shown} despite its annotation to delay this (now {})",
-            host.state()
-        ).into()),
+        Some(author) if author == *ours && host.is_deleting() && !host.is_settled() => ExternalState::Lost(
+            format!("the operator deletes {shown} despite its annotation to delay this (now {})", host.state()).into(),
+        ),
         Some(author) if author == *ours => match host.status() {
             "detached" => ExternalState::Granted,
-            _ if host.error() == "detach error" => ExternalState::Entering(format!(
-                "{shown} to be detached, which the operator retries ({})",
-                host.error_text()
-            ).into()),
+            _ if host.error() == "detach error" => ExternalState::Entering(
+                format!("{shown} to be detached, which the operator retries ({})", host.error_text()).into(),
+            ),
             _ if host.is_paused() => {
                 ExternalState::Entering(format!("{shown} to be detached; another author has paused it").into())
             }
-            _ => ExternalState::Entering(format!("{shown} to be detached by the operator (now {})", host.state()).into()),
+            _ => {
+                ExternalState::Entering(format!("{shown} to be detached by the operator (now {})", host.state()).into())
+            }
         },
         _ if host.detaches() => ExternalState::Lost(format!("another author detached {shown}").into()),
         _ if host.released().is_none() => ExternalState::Lost(format!("another author attached {shown} again").into()),
@@ -181,10 +181,13 @@ fn kept_off(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> ExternalS
     }
     // A host that is off stays off, but the operator restarts a running host forever.
     if host.disables_power_off() && host.powered_on() {
-        return ExternalState::Lost(format!(
-            "spec.disablePowerOff was set on {shown}, which is on: the operator restarts it repeatedly instead of \
+        return ExternalState::Lost(
+            format!(
+                "spec.disablePowerOff was set on {shown}, which is on: the operator restarts it repeatedly instead of \
              switching it off"
-        ).into());
+            )
+            .into(),
+        );
     }
     if host.detaches() {
         return ExternalState::Lost(format!("another author detached {shown}").into());
@@ -299,14 +302,15 @@ fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> ExternalState {
     }
     match host.status() {
         "detached" => {
-            return ExternalState::Returning(format!("the operator is attaching {shown} again (still detached)").into());
+            return ExternalState::Returning(
+                format!("the operator is attaching {shown} again (still detached)").into(),
+            );
         }
         // The operator's next reconciliation clears this error before it registers the host.
         "error" if host.error() == "detach error" => {
-            return ExternalState::Returning(format!(
-                "the operator is attaching {shown} again (still {})",
-                host.error_text()
-            ).into());
+            return ExternalState::Returning(
+                format!("the operator is attaching {shown} again (still {})", host.error_text()).into(),
+            );
         }
         "error" if host.error() != before.error => {
             let unregistered = host.error() == "registration error";

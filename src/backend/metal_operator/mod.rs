@@ -109,9 +109,17 @@ impl Backend for MetalOperatorBackend {
     async fn location(&self, server: &str) -> Result<Location, BackendError> {
         let uid = self.fleet.uid().await?;
         let server_uid = self.fleet.server(server, false).await?.and_then(|server| server.metadata.uid.clone());
-        let cluster = ClusterIdentity { uid: uid.map(OneLine::from), server_uid: server_uid.map(OneLine::from), address: self.fleet.cluster.address().into() };
+        let cluster = ClusterIdentity {
+            uid: uid.map(OneLine::from),
+            server_uid: server_uid.map(OneLine::from),
+            address: self.fleet.cluster.address().into(),
+        };
         let namespace = Some(self.fleet.namespace.clone());
-        Ok(Location { cluster: Some(cluster), namespace: namespace.map(OneLine::from), ..Location::direct(Plugin.name()) })
+        Ok(Location {
+            cluster: Some(cluster),
+            namespace: namespace.map(OneLine::from),
+            ..Location::direct(Plugin.name())
+        })
     }
 
     fn keep(&self, sha256: String, content: SecretString) {

@@ -85,9 +85,7 @@ impl Parking<'_> {
         Ok(match (ours, is_parked(server), operation) {
             (true, _, Some("unpark")) => ExternalState::Returning(UNPARKING.into()),
             // The operator removes both annotations before it changes the state.
-            (true, true, None) if annotation(server, PARKED).is_none() => {
-                ExternalState::Returning(UNPARKING.into())
-            }
+            (true, true, None) if annotation(server, PARKED).is_none() => ExternalState::Returning(UNPARKING.into()),
             (true, true, _) if annotation(server, PARKED).is_some() && state == "Parked" => ExternalState::Granted,
             (true, _, Some("park")) | (true, true, _) => {
                 ExternalState::Waiting(format!("the Server to be parked: it is shutting down (now {state})").into())
@@ -99,7 +97,9 @@ impl Parking<'_> {
             (false, true, _) if self.wish.asked => {
                 ExternalState::Taken(format!("the Server, which is parked by {}", parker(server)).into())
             }
-            (false, true, _) => ExternalState::Waiting(format!("the Server, which is parked by {}", parker(server)).into()),
+            (false, true, _) => {
+                ExternalState::Waiting(format!("the Server, which is parked by {}", parker(server)).into())
+            }
             // The parking ended, whatever the server's state now.
             (false, false, _) if self.wish.asked => ExternalState::Absent,
             (false, false, _) => self.beside(server).await?,
@@ -129,9 +129,9 @@ impl Parking<'_> {
     async fn beside(&self, server: &DynamicObject) -> Result<ExternalState, BackendError> {
         let state = text(server, "/status/state").unwrap_or("unknown");
         if let Some(operation) = annotation(server, OPERATION) {
-            return Ok(ExternalState::Waiting(format!(
-                "the operation {operation:?} on the Server, which another author requested"
-            ).into()));
+            return Ok(ExternalState::Waiting(
+                format!("the operation {operation:?} on the Server, which another author requested").into(),
+            ));
         }
         if state == "Parked" {
             return Ok(ExternalState::Waiting(format!("the Server, which is parked by {}", parker(server)).into()));
@@ -139,7 +139,9 @@ impl Parking<'_> {
         if !matches!(state, "Available" | "Reserved") {
             let holder = reference(server, "/spec/serverMaintenanceRef");
             let by = holder.map(|holder| format!(" for {holder}")).unwrap_or_default();
-            return Ok(ExternalState::Waiting(format!("the Server to be Available or Reserved (now {state}{by})").into()));
+            return Ok(ExternalState::Waiting(
+                format!("the Server to be Available or Reserved (now {state}{by})").into(),
+            ));
         }
         if let Some(why) = claims::unclaimed(self.wish, server) {
             return Ok(ExternalState::Waiting(why.into()));

@@ -131,11 +131,14 @@ impl ServerMaintenanceRequest<'_> {
         let Some(object) = &seen.object else { return self.without_object(seen).await };
         let full = full_name(object);
         if !self.is_ours(object) {
-            return Ok(ExternalState::Refused(format!(
-                "ServerMaintenance {full} already exists and belongs to another author ({}). It was not changed: \
+            return Ok(ExternalState::Refused(
+                format!(
+                    "ServerMaintenance {full} already exists and belongs to another author ({}). It was not changed: \
                  delete it, or rename this maintenance",
-                whose(object)
-            ).into()));
+                    whose(object)
+                )
+                .into(),
+            ));
         }
         if object.metadata.deletion_timestamp.is_some() {
             return Ok(ExternalState::Returning(format!("ServerMaintenance {full} is being deleted").into()));
@@ -158,18 +161,25 @@ impl ServerMaintenanceRequest<'_> {
         Ok(match text(object, "/status/state") {
             // A maintenance with a failed boot configuration can still restore the server.
             Some("InMaintenance" | "Failed") if ours && state == "Maintenance" => ExternalState::Granted,
-            Some("InMaintenance") if ours => ExternalState::Waiting(format!(
-                "the Server to be in maintenance: ServerMaintenance {full} is granted, the Server is still {state}"
-            ).into()),
+            Some("InMaintenance") if ours => ExternalState::Waiting(
+                format!(
+                    "the Server to be in maintenance: ServerMaintenance {full} is granted, the Server is still {state}"
+                )
+                .into(),
+            ),
             Some("InMaintenance") => match holder {
-                Some(other) => ExternalState::Lost(format!(
-                    "ServerMaintenance {full} is InMaintenance, but the Server's serverMaintenanceRef names {}",
-                    self.described(&other).await?
-                ).into()),
+                Some(other) => ExternalState::Lost(
+                    format!(
+                        "ServerMaintenance {full} is InMaintenance, but the Server's serverMaintenanceRef names {}",
+                        self.described(&other).await?
+                    )
+                    .into(),
+                ),
                 // Only a new request can repair this.
-                None => ExternalState::Leftovers(format!(
-                    "ServerMaintenance {full} is InMaintenance, but the Server lacks serverMaintenanceRef"
-                ).into()),
+                None => ExternalState::Leftovers(
+                    format!("ServerMaintenance {full} is InMaintenance, but the Server lacks serverMaintenanceRef")
+                        .into(),
+                ),
             },
             Some("Failed") => {
                 let why = match boot {
@@ -250,7 +260,9 @@ impl ServerMaintenanceRequest<'_> {
                 && claims::has_marks(self.fleet, claim, self.wish.entered).await?
                 && !self.others_are_there().await?
             {
-                return Ok(ExternalState::Leftovers(format!("ServerClaim {claim} still has a maintenance's marks").into()));
+                return Ok(ExternalState::Leftovers(
+                    format!("ServerClaim {claim} still has a maintenance's marks").into(),
+                ));
             }
             let state = text(server, "/status/state").unwrap_or("unknown");
             if self.wish.entered && matches!(state, "Maintenance" | "Initial" | "Discovery") {

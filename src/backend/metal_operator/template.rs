@@ -97,15 +97,21 @@ impl ServerMaintenanceRequest<'_> {
         let (failed, done) = conditions(&boot);
         Ok(Some(match text(&boot, "/status/state") {
             Some("Ready") => BootReadiness::Ready,
-            Some("Error") => BootReadiness::Error(format!(
-                "ServerBootConfiguration {full} is in Error: {}",
-                failed.unwrap_or_else(|| "the boot operator did not give a reason".to_owned())
-            ).into()),
-            other => BootReadiness::Pending(format!(
-                "ServerBootConfiguration {full} is {}{}",
-                other.unwrap_or("without a state"),
-                if done.is_empty() { String::new() } else { format!(" ({})", done.join(", ")) }
-            ).into()),
+            Some("Error") => BootReadiness::Error(
+                format!(
+                    "ServerBootConfiguration {full} is in Error: {}",
+                    failed.unwrap_or_else(|| "the boot operator did not give a reason".to_owned())
+                )
+                .into(),
+            ),
+            other => BootReadiness::Pending(
+                format!(
+                    "ServerBootConfiguration {full} is {}{}",
+                    other.unwrap_or("without a state"),
+                    if done.is_empty() { String::new() } else { format!(" ({})", done.join(", ")) }
+                )
+                .into(),
+            ),
         }))
     }
 }

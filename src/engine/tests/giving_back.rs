@@ -54,7 +54,10 @@ async fn a_time_limit_that_ends_a_wait_says_what_was_waited_for() {
     let hasty = Control { timeout: Duration::from_secs(20), ..control() };
     let failed = engine.hold(&wish("m", off()), &hasty).await.unwrap();
     let Phase::Failed { cause, .. } = &failed.record.phase else { panic!("{:?}", failed.record.phase) };
-    assert!(cause.shown().starts_with("timeouts.create ended at step 1/") && cause.shown().contains("; it shows no power"), "{cause}");
+    assert!(
+        cause.shown().starts_with("timeouts.create ended at step 1/") && cause.shown().contains("; it shows no power"),
+        "{cause}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,8 +13,8 @@ use crate::{
         lock::Refusal,
     },
     plugin::diagnostic,
-    store::{LockView, RecordLookup},
     shown::OneLine,
+    store::{LockView, RecordLookup},
 };
 
 use crate::provider::{

@@ -68,7 +68,9 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
             "lock" => match Row::of(map, &link.faults) {
                 Ok(row) if only_fenced(map, &row) => {}
                 Ok(row) => locks.push((*row.lock).clone()),
-                Err(StoreError::Unreadable { cause, .. }) => locks.push(Row::quarantined(map, cause.raw(), &link.faults)),
+                Err(StoreError::Unreadable { cause, .. }) => {
+                    locks.push(Row::quarantined(map, cause.raw(), &link.faults))
+                }
                 Err(error) => return Err(error),
             },
             "bound" => match bound(map, link) {

@@ -75,7 +75,9 @@ pub(super) fn shown(row: LockRow, records: Records, faults: &ErrorMapper) -> Res
     let key = LockKey(row.0.clone());
     match head(row, faults) {
         Ok(lock) => Ok(ServerLock { active: records.0, unreadable: records.1, ..lock }),
-        Err(StoreError::Unreadable { cause, .. }) => Ok(ServerLock::quarantined(key, cause.raw(), &records.0, records.1)),
+        Err(StoreError::Unreadable { cause, .. }) => {
+            Ok(ServerLock::quarantined(key, cause.raw(), &records.0, records.1))
+        }
         Err(error) => Err(error),
     }
 }

@@ -155,7 +155,11 @@ fn kept_back(inner: ExternalState, timed_out: bool) -> Decision {
 #[test]
 fn a_waiter_that_is_kept_back_withdraws_requests_that_failed_and_the_inner_one_first() {
     let said = || "it".to_owned();
-    for inner in [ExternalState::Failed(said().into()), ExternalState::Lost(said().into()), ExternalState::Leftovers(said().into())] {
+    for inner in [
+        ExternalState::Failed(said().into()),
+        ExternalState::Lost(said().into()),
+        ExternalState::Leftovers(said().into()),
+    ] {
         assert_eq!(kept_back(inner, false), Decision::Ask { place: 1, enter: false });
     }
     for inner in [ExternalState::Absent, ExternalState::Refused(said().into()), ExternalState::Taken(said().into())] {

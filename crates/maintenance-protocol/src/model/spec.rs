@@ -293,7 +293,10 @@ impl Spec {
             parts.push(format!("boot {}", boot.method.name()));
         }
         if !self.allow_under.is_empty() {
-            parts.push(format!("allow_under {}", self.allow_under.iter().map(OneLine::shown).collect::<Vec<_>>().join(",")));
+            parts.push(format!(
+                "allow_under {}",
+                self.allow_under.iter().map(OneLine::shown).collect::<Vec<_>>().join(",")
+            ));
         }
         parts.extend(
             self.triggers.iter().map(|(name, value)| format!("triggers.{name}=sha256:{}", shown_digest(value.raw()))),
