@@ -17,6 +17,7 @@ use bmc_simulator::{
     Personality, Simulator, SimulatorConfig, SystemUuid, ToldBy,
 };
 use secrecy::{ExposeSecret as _, SecretString};
+use shown_text::AsRaw;
 use terraform_provider_metal::{
     backend::{
         Backend, BackendError, Machine,
@@ -174,7 +175,7 @@ async fn the_override_is_written_where_it_is_listed() {
             .await
             .unwrap_or_else(|error| panic!("{resource:?}: {error}"));
         let found = bench.machine.observe().await.unwrap().boot.unwrap();
-        assert_eq!((found.enabled.as_deref(), found.target.as_deref()), (Some("Once"), Some("Pxe")), "{resource:?}");
+        assert_eq!((found.enabled.as_raw(), found.target.as_raw()), (Some("Once"), Some("Pxe")), "{resource:?}");
         let patches = bench.simulator.journal(&JournalQuery::default().request("PATCH", "*"));
         assert!(patches.iter().any(|patch| patch.status.is_some_and(|status| status < 300)), "{resource:?}");
         assert_eq!(bench.requests("PATCH", path), patches.len(), "{resource:?}: {patches:?}");
@@ -201,7 +202,7 @@ async fn an_entity_tag_is_sent_where_one_is_needed() {
     personality.http.if_match = bmc_simulator::IfMatch::Required;
     let bench = Bench::new(personality).await;
     bench.machine.set_boot_override(&once("Pxe"), false).await.unwrap();
-    assert_eq!(bench.machine.observe().await.unwrap().boot.unwrap().target.as_deref(), Some("Pxe"));
+    assert_eq!(bench.machine.observe().await.unwrap().boot.unwrap().target.as_raw(), Some("Pxe"));
 }
 
 #[tokio::test]
@@ -211,7 +212,7 @@ async fn an_http_boot_address_is_set_and_cleared() {
     let uri = "http://images.example/rescue.efi";
     let wanted = BootOverride { http_boot_uri: Some(uri.into()), ..once("UefiHttp") };
     bench.machine.set_boot_override(&wanted, false).await.unwrap();
-    assert_eq!(bench.machine.observe().await.unwrap().boot.unwrap().http_boot_uri.as_deref(), Some(uri));
+    assert_eq!(bench.machine.observe().await.unwrap().boot.unwrap().http_boot_uri.as_raw(), Some(uri));
     bench.machine.set_boot_override(&before, true).await.unwrap();
     assert_eq!(bench.machine.observe().await.unwrap().boot.unwrap().http_boot_uri, None);
 }
@@ -225,11 +226,11 @@ async fn media_are_found_under_the_system_or_its_manager() {
         let slots = bench.machine.media(&[]).await.unwrap();
         let slot = slots.iter().find(|slot| slot.is_optical()).unwrap_or_else(|| panic!("{offered:?}: {slots:?}"));
         assert_eq!(slot.content(), None);
-        bench.machine.insert_medium(&slot.slot, "http://images.example/a.iso", true).await.unwrap();
+        bench.machine.insert_medium(slot.slot.raw(), "http://images.example/a.iso", true).await.unwrap();
         let found = bench.machine.media(&[]).await.unwrap();
         let found = found.iter().find(|found| found.slot == slot.slot).unwrap();
         assert_eq!(found.content(), Some("http://images.example/a.iso"), "{offered:?}");
-        bench.machine.eject_medium(&slot.slot).await.unwrap();
+        bench.machine.eject_medium(slot.slot.raw()).await.unwrap();
         let found = bench.machine.media(&[]).await.unwrap();
         assert!(found.iter().all(|slot| slot.content().is_none()), "{offered:?}");
     }
@@ -252,7 +253,7 @@ async fn drives_that_are_known_are_not_listed_again_until_one_is_gone() {
 
     // Updated firmware can rename the slots.
     let mut renamed = known.clone();
-    renamed[0].slot.push_str("-before");
+    renamed[0].slot = format!("{}-before", renamed[0].slot).into();
     assert_eq!(another.media(&renamed).await.unwrap(), known);
     assert_eq!(listed(), 2, "a missing slot causes a new listing");
 }
@@ -265,8 +266,8 @@ async fn refused_parameters_of_an_insert_are_left_out() {
     personality.media.image_stays_after_eject = true;
     let bench = Bench::new(personality).await;
     let slot = bench.machine.media(&[]).await.unwrap()[0].slot.clone();
-    bench.machine.insert_medium(&slot, "http://images.example/a.iso", true).await.unwrap();
-    bench.machine.eject_medium(&slot).await.unwrap();
+    bench.machine.insert_medium(slot.raw(), "http://images.example/a.iso", true).await.unwrap();
+    bench.machine.eject_medium(slot.raw()).await.unwrap();
     let slots = bench.machine.media(&[]).await.unwrap();
     assert!(slots.iter().all(|slot| slot.content().is_none()), "an ejected drive still shows an image: {slots:?}");
 }
@@ -686,10 +687,10 @@ async fn a_drive_without_actions_is_filled_and_emptied_by_writing_to_it() {
     personality.media.by_patch = true;
     let bench = Bench::new(personality).await;
     let slot = bench.machine.media(&[]).await.unwrap().into_iter().find(MediaSlot::is_optical).unwrap().slot;
-    bench.machine.insert_medium(&slot, "http://images.example/a.iso", true).await.unwrap();
+    bench.machine.insert_medium(slot.raw(), "http://images.example/a.iso", true).await.unwrap();
     let name = &bench.simulator.systems()[0];
     assert_eq!(bench.simulator.system(name).unwrap().media.len(), 1);
-    bench.machine.eject_medium(&slot).await.unwrap();
+    bench.machine.eject_medium(slot.raw()).await.unwrap();
     assert_eq!(bench.simulator.system(name).unwrap().media.len(), 0);
 }
 
@@ -700,8 +701,8 @@ async fn what_is_empty_counts_as_ejected_and_asked_parameters_are_added() {
     personality.media.required_parameters = vec!["TransferProtocolType".into()];
     let bench = Bench::new(personality).await;
     let slot = bench.machine.media(&[]).await.unwrap()[0].slot.clone();
-    bench.machine.eject_medium(&slot).await.unwrap();
-    bench.machine.insert_medium(&slot, "https://images.example/a.iso", true).await.unwrap();
+    bench.machine.eject_medium(slot.raw()).await.unwrap();
+    bench.machine.insert_medium(slot.raw(), "https://images.example/a.iso", true).await.unwrap();
     assert_eq!(bench.requests("POST", "*InsertMedia"), 2);
 }
 
@@ -850,7 +851,7 @@ async fn settings_that_lead_nowhere_and_values_that_are_only_at_the_system_do_no
     bench.inject(answer(404, "ResourceMissingAtURI", false), "GET", "*ettings");
     bench.machine.observe().await.unwrap();
     bench.machine.set_boot_override(&once("Pxe"), false).await.unwrap();
-    assert_eq!(bench.machine.observe().await.unwrap().boot.unwrap().target.as_deref(), Some("Pxe"));
+    assert_eq!(bench.machine.observe().await.unwrap().boot.unwrap().target.as_raw(), Some("Pxe"));
 }
 
 #[tokio::test]

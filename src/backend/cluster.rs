@@ -14,12 +14,11 @@ use kube::{
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
+use super::{BackendError, before_change};
 use crate::{
     kubernetes::{Cluster, ClusterError, FieldProblem, ResourceRef},
     maintenance::gate::ExternalRequest,
 };
-
-use super::{BackendError, before_change};
 
 /// The field manager of every change, and the prefix of our annotations.
 pub(super) const MANAGER: &str = "terraform-provider-metal";
@@ -47,12 +46,12 @@ pub(super) fn marks(wish: &ExternalRequest) -> BTreeMap<String, String> {
     let mut all = BTreeMap::from([
         (OUR_UID.to_owned(), wish.uid.clone()),
         (OUR_ID.to_owned(), wish.id.clone()),
-        (OUR_OWNER.to_owned(), wish.owner.clone()),
-        (OUR_RUN.to_owned(), wish.run.clone()),
+        (OUR_OWNER.to_owned(), wish.owner.clone().into_raw()),
+        (OUR_RUN.to_owned(), wish.run.clone().into_raw()),
         (OUR_STORE.to_owned(), wish.store.clone()),
     ]);
     if let Some(ticket) = &wish.ticket {
-        all.insert(OUR_TICKET.to_owned(), ticket.clone());
+        all.insert(OUR_TICKET.to_owned(), ticket.clone().into_raw());
     }
     all
 }
@@ -103,7 +102,7 @@ pub(super) fn unserved(problem: ClusterError) -> Result<BackendError, ClusterErr
             address,
             request,
             status: 404,
-            message: "the API server does not serve this kind now".to_owned(),
+            message: "the API server does not serve this kind now".into(),
             retry_after: None,
             transient: true,
         }),
@@ -217,7 +216,14 @@ pub(super) fn credentials(
 
 /// Returns the error for a change that another activity on the object currently prevents.
 pub(super) fn not_now(address: String, request: String, message: String) -> BackendError {
-    BackendError::Rejected { address, request, status: 409, message, retry_after: None, transient: true }
+    BackendError::Rejected {
+        address,
+        request,
+        status: 409,
+        message: message.into(),
+        retry_after: None,
+        transient: true,
+    }
 }
 
 /// Converts a cluster error into a machine error. `attribute` maps a rejected field to the
@@ -228,15 +234,15 @@ pub(super) fn error(problem: ClusterError, attribute: impl Fn(&FieldProblem) -> 
         ClusterError::Unreachable { address, cause } => BackendError::ClusterAway { address, cause },
         ClusterError::ReplyLost { address, request, cause } => BackendError::ReplyLost { address, request, cause },
         ClusterError::Forbidden { .. } | ClusterError::Denied { .. } | ClusterError::Unauthorized { .. } => {
-            BackendError::Denied { message }
+            BackendError::Denied { message: message.into() }
         }
         ClusterError::Invalid { address, request, message, fields } => {
             let attribute = fields.iter().find_map(attribute);
             let said: Vec<String> = fields.iter().map(FieldProblem::to_string).collect();
-            let message = if said.is_empty() { message } else { said.join("; ") };
+            let message = if said.is_empty() { message } else { said.join("; ").into() };
             BackendError::Invalid { address, request, message, attribute }
         }
-        ClusterError::Conflict { address, request, message } => not_now(address, request, message),
+        ClusterError::Conflict { address, request, message } => not_now(address, request, message.into_raw()),
         ClusterError::Busy { address, request, message, retry_after } => {
             BackendError::Rejected { address, request, status: 429, message, retry_after, transient: true }
         }
@@ -254,7 +260,7 @@ pub(super) fn error(problem: ClusterError, attribute: impl Fn(&FieldProblem) -> 
         ClusterError::NotFound { address, request } => {
             BackendError::Missing { address, what: format!("{request}: not found") }
         }
-        ClusterError::Configuration { address, cause } => BackendError::Unsupported { address, what: cause },
+        ClusterError::Configuration { address, cause } => BackendError::Unsupported { address, what: cause.into_raw() },
         ClusterError::Protocol { address, request, what } => {
             BackendError::Protocol { address, what: format!("{request}: {what}") }
         }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::shown::OneLine;
+
 /// A failed request to a machine. Messages contain no credentials and no request body.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
@@ -21,7 +23,7 @@ pub enum BackendError {
         /// The address, without credentials.
         address: String,
         /// The cause, for example `connection refused` or `no answer within 10s`.
-        cause: String,
+        cause: OneLine,
     },
     /// The request did not reach the machine's cluster.
     #[error("{address}: {cause}")]
@@ -29,7 +31,7 @@ pub enum BackendError {
         /// The address.
         address: String,
         /// The cause, for display.
-        cause: String,
+        cause: OneLine,
     },
     /// No reply to a change arrived; its outcome is unknown. Observe the machine first.
     #[error("{address}: the reply to {request} was lost ({cause}); it may have been applied")]
@@ -39,7 +41,7 @@ pub enum BackendError {
         /// Method and path.
         request: String,
         /// The cause, for display.
-        cause: String,
+        cause: OneLine,
     },
     /// The answer leaves the change's outcome unknown: 5xx except 503, or an unreadable success.
     /// Observe the machine first.
@@ -50,7 +52,7 @@ pub enum BackendError {
         /// Method and path.
         request: String,
         /// Status and the machine's message.
-        answer: String,
+        answer: OneLine,
     },
     /// The machine accepted a change, but the task for it failed.
     #[error("{address}: {request} was accepted, but its task failed: {message}")]
@@ -60,7 +62,7 @@ pub enum BackendError {
         /// Method and path.
         request: String,
         /// The task's state and the machine's message.
-        message: String,
+        message: OneLine,
         /// True if the message proves that the task changed nothing. Otherwise observe the machine.
         nothing_changed: bool,
     },
@@ -71,7 +73,7 @@ pub enum BackendError {
         /// Method and path.
         request: String,
         /// The cause, for display.
-        cause: String,
+        cause: OneLine,
     },
     /// The machine's certificate is not the expected one, or no trusted authority signed it.
     #[error("{address}: {cause}")]
@@ -79,7 +81,7 @@ pub enum BackendError {
         /// The address.
         address: String,
         /// The certificate problem and its fix.
-        cause: String,
+        cause: OneLine,
     },
     /// The configuration forbids sending credentials there.
     #[error("{address}: {cause}")]
@@ -87,7 +89,7 @@ pub enum BackendError {
         /// The address, without credentials.
         address: String,
         /// The reason, and the setting that allows it.
-        cause: String,
+        cause: OneLine,
     },
     /// The machine rejected user name or password. Tried once, to avoid locking the account.
     #[error("{address}: the BMC refused the credentials ({message})")]
@@ -95,7 +97,7 @@ pub enum BackendError {
         /// The address.
         address: String,
         /// The BMC's message.
-        message: String,
+        message: OneLine,
     },
     /// The machine rejected the request.
     #[error("{address}: {request} was answered with {status}: {message}")]
@@ -107,7 +109,7 @@ pub enum BackendError {
         /// HTTP status.
         status: u16,
         /// The machine's message: Redfish extended information with message ID and resolution.
-        message: String,
+        message: OneLine,
         /// The machine's `Retry-After`, if it sent it.
         retry_after: Option<Duration>,
         /// True if the same request can succeed later (for example 503, or 409 during POST).
@@ -157,7 +159,7 @@ pub enum BackendError {
     #[error("{message}")]
     Denied {
         /// The message.
-        message: String,
+        message: OneLine,
     },
     /// An object built from the configuration was rejected.
     #[error("{address}: {request} was refused: {message}")]
@@ -167,7 +169,7 @@ pub enum BackendError {
         /// The request, in words.
         request: String,
         /// The message, field by field.
-        message: String,
+        message: OneLine,
         /// The attribute behind the rejected field, for example `boot_configuration.image`.
         attribute: Option<&'static str>,
     },
@@ -175,7 +177,7 @@ pub enum BackendError {
     #[error("{message}")]
     Elsewhere {
         /// Both locations.
-        message: String,
+        message: OneLine,
     },
     /// The address belongs to another server than the record's locked server.
     #[error("{address} is not the locked server: it reports {shown}; it was not changed")]

@@ -3,16 +3,15 @@
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
+use super::{
+    commands::{CommandError, Printed, pretty},
+    table,
+};
 use crate::{
     backend::plug::BackendPlugin,
     engine::{Engine, EngineError, ServerCheck},
     maintenance::{ability::Ability, machine::MediaSlot, queue::shown_time, report::QueueRow},
     settings::{MissingStore, SECOND_STORE},
-};
-
-use super::{
-    commands::{CommandError, Printed, pretty},
-    table,
 };
 
 /// The most servers checked concurrently.
@@ -124,7 +123,10 @@ fn server_text(check: &ServerCheck) -> String {
         rows.push(("resets", listed(capabilities.resets.iter().map(ToString::to_string))));
         let boot = check.view.as_ref().ok().and_then(|view| view.boot.as_ref());
         let now = boot.map(|boot| format!("; override now: {boot}")).unwrap_or_default();
-        rows.push(("boot sources", format!("{}{now}", listed(capabilities.boot_targets.iter().cloned()))));
+        rows.push((
+            "boot sources",
+            format!("{}{now}", listed(capabilities.boot_targets.iter().map(ToString::to_string))),
+        ));
         rows.push(("drives", listed(check.drives.iter().map(drive))));
     }
     if let Some(timing) = &check.timing {
@@ -161,7 +163,7 @@ fn listed(values: impl Iterator<Item = String>) -> String {
 }
 
 fn drive(slot: &MediaSlot) -> String {
-    let name = slot.slot.rsplit('/').next().unwrap_or(&slot.slot);
+    let name = slot.slot.raw().rsplit('/').next().unwrap_or(slot.slot.raw());
     let kinds = if slot.media_types.is_empty() { String::new() } else { format!("{}, ", slot.media_types.join("/")) };
     format!("{name} ({kinds}{})", if slot.content().is_some() { "filled" } else { "empty" })
 }

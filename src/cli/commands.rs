@@ -6,6 +6,10 @@ use jiff::SpanRelativeTo;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::{
+    Cli, Command, GlobalArgs, StoreCommand, approvals, audit, check, drive, restrictions, servers, shape, show, stores,
+    table, tidy, watch, why,
+};
 use crate::{
     backend::{BackendError, plug::plugin},
     engine::{Control, Engine, EngineError, ReconcileResult},
@@ -21,11 +25,6 @@ use crate::{
     settings::{self, BackendInput, Environment, Input, SettingsError},
     shown::OneLine,
     store::StoreError,
-};
-
-use super::{
-    Cli, Command, GlobalArgs, StoreCommand, approvals, audit, check, drive, restrictions, servers, shape, show, stores,
-    table, tidy, watch, why,
 };
 
 /// A command's error.
@@ -417,7 +416,7 @@ async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<
             Ok(text + &notes)
         }
         Finish::Stuck(cause) | Finish::TimedOut(cause) | Finish::Refused(cause) | Finish::NotUpdated { cause, .. } => {
-            Err(CommandError::Stuck { id: record.id.clone(), cause: cause.clone() })
+            Err(CommandError::Stuck { id: record.id.clone(), cause: cause.clone().into_raw() })
         }
         Finish::Interrupted => {
             let (id, state) = (&record.id, record.phase.name());

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use super::{Control, EngineError, addresses::said, drive::Reconciler, ours::Ours, same_server::FOR_A_LOOK};
 use crate::{
     backend::{BackendError, Machine, guarded},
     clock::{strict_timeout, within},
@@ -15,8 +16,6 @@ use crate::{
     },
     store::{LockView, StoreError},
 };
-
-use super::{Control, EngineError, addresses::said, drive::Reconciler, ours::Ours, same_server::FOR_A_LOOK};
 
 /// How long a stop waits for a pending call's reply. After that, the call has an unknown outcome.
 const STOP_GRACE: Duration = Duration::from_millis(700);
@@ -129,26 +128,30 @@ impl Reconciler<'_> {
             Need::Image => {
                 let (image, digest) = boot.map_or((None, None), |boot| (boot.image, boot.image_sha256));
                 let checked = match image {
-                    Some(image) => probe.check_image(&self.engine.addresses.open(&image)?, digest.as_deref()).await,
+                    Some(image) => {
+                        probe.check_image(&self.engine.addresses.open(image.raw())?, digest.as_deref()).await
+                    }
                     None => Ok(()),
                 };
-                self.facts.image = Some(checked.map_err(|error| error.to_string()));
+                self.facts.image = Some(checked.map_err(|error| error.to_string().into()));
             }
             Need::Preparer => {
                 let checked = match boot.and_then(|boot| boot.ready_when) {
-                    Some(check) => probe.check_status(&self.engine.addresses.open(&check.url)?, check.status).await,
+                    Some(check) => {
+                        probe.check_status(&self.engine.addresses.open(check.url.raw())?, check.status).await
+                    }
                     None => Ok(()),
                 };
-                self.facts.preparer = Some(checked.map_err(|error| error.to_string()));
+                self.facts.preparer = Some(checked.map_err(|error| error.to_string().into()));
             }
             Need::Completion => {
                 let checked = match spec.and_then(|spec| spec.complete_when) {
                     Some(CompleteWhen::Url(check)) => {
-                        probe.check_status(&self.engine.addresses.open(&check.url)?, check.status).await
+                        probe.check_status(&self.engine.addresses.open(check.url.raw())?, check.status).await
                     }
                     _ => Ok(()),
                 };
-                self.facts.completion = Some(checked.map_err(|error| error.to_string()));
+                self.facts.completion = Some(checked.map_err(|error| error.to_string().into()));
             }
         }
         Ok(())
@@ -156,7 +159,7 @@ impl Reconciler<'_> {
 
     /// Handles a machine that cannot be read, as [`Unreadable`] requires.
     async fn give_up(&mut self, error: BackendError, deadline: Duration, control: &Control) -> Result<(), EngineError> {
-        let change = RecordChange::Unreadable { cause: error.to_string(), transient: error.is_transient() };
+        let change = RecordChange::Unreadable { cause: error.to_string().into(), transient: error.is_transient() };
         match self.apply(&change).await {
             Ok(Applied::Unreadable(Unreadable::Stuck | Unreadable::Kept)) => Err(error.into()),
             Ok(Applied::Unreadable(Unreadable::LeavesQueue)) => Err(self.leave_queue(error, deadline, control).await),
@@ -211,7 +214,9 @@ impl Reconciler<'_> {
                 Action::EnterGate | Action::LeaveGate => {
                     guarded(ours, self.pass_gate(action == Action::EnterGate)).await
                 }
-                Action::BeginService { ref stamp } => guarded(ours, self.begin_service(machine.as_ref(), stamp)).await,
+                Action::BeginService { ref stamp } => {
+                    guarded(ours, self.begin_service(machine.as_ref(), stamp.raw())).await
+                }
                 _ => guarded(ours, perform(machine, opened.clone())).await,
             }
         }));
@@ -381,8 +386,10 @@ async fn perform(machine: Arc<dyn Machine>, action: Action) -> Result<(), Backen
         Action::SetBoot { wanted, clear_http_boot_uri } => {
             machine.set_boot_override(&wanted, clear_http_boot_uri).await
         }
-        Action::Insert { slot, image, write_protected } => machine.insert_medium(&slot, &image, write_protected).await,
-        Action::Eject { slot } => machine.eject_medium(&slot).await,
+        Action::Insert { slot, image, write_protected } => {
+            machine.insert_medium(slot.raw(), image.raw(), write_protected).await
+        }
+        Action::Eject { slot } => machine.eject_medium(slot.raw()).await,
     }
 }
 
@@ -395,7 +402,7 @@ mod tests {
         let failed = |nothing_changed| BackendError::TaskFailed {
             address: "fake".to_owned(),
             request: "POST reset".to_owned(),
-            message: "the fan tray is missing".to_owned(),
+            message: "the fan tray is missing".into(),
             nothing_changed,
         };
         assert!(

@@ -8,6 +8,7 @@ use std::{
 
 use secrecy::{ExposeSecret as _, SecretString};
 
+use super::EngineError;
 use crate::{
     backend::BackendError,
     maintenance::{
@@ -16,9 +17,8 @@ use crate::{
         spec::Spec,
         step::Action,
     },
+    shown::{AsRaw, OneLine},
 };
-
-use super::EngineError;
 
 /// Full addresses that this process received, by their stored form.
 #[derive(Debug, Default)]
@@ -27,10 +27,10 @@ pub(super) struct Addresses(Mutex<HashMap<String, SecretString>>);
 impl Addresses {
     /// Keeps a specification's addresses; the newest signature wins.
     pub(super) fn keep(&self, spec: &Spec) {
-        spec.checks().for_each(|check| self.keep_as(seal(&check.url, None), &check.url));
+        spec.checks().for_each(|check| self.keep_as(seal(check.url.raw(), None), check.url.raw()));
         let Some(boot) = spec.boot.as_ref().filter(|boot| !boot.method.is_external()) else { return };
         let Some(image) = &boot.image else { return };
-        self.keep_as(seal(image, boot.image_sha256.as_deref()), image);
+        self.keep_as(seal(image.raw(), boot.image_sha256.as_deref()), image.raw());
     }
 
     /// Keeps an image address under both stored forms, with and without a checksum.
@@ -54,7 +54,7 @@ impl Addresses {
     pub(super) fn without_secrets_of(&self, spec: &Spec, text: String) -> String {
         let image = spec.boot.as_ref().and_then(|boot| boot.image.as_ref());
         let addresses = image.into_iter().chain(spec.checks().map(|check| &check.url));
-        let opened = addresses.filter_map(|address| self.open(address).ok());
+        let opened = addresses.filter_map(|address| self.open(address.raw()).ok());
         opened.fold(text, |text, address| without_secrets(&text, &address))
     }
 
@@ -73,12 +73,14 @@ impl Addresses {
     /// Returns the action with full addresses, as the machine needs it.
     pub(super) fn open_action(&self, action: &Action) -> Result<Action, EngineError> {
         Ok(match action {
-            Action::Insert { slot, image, write_protected } => {
-                Action::Insert { slot: slot.clone(), image: self.open(image)?, write_protected: *write_protected }
-            }
+            Action::Insert { slot, image, write_protected } => Action::Insert {
+                slot: slot.clone(),
+                image: self.open(image.raw())?.into(),
+                write_protected: *write_protected,
+            },
             Action::SetBoot { wanted, clear_http_boot_uri } => {
-                let http_boot_uri = wanted.http_boot_uri.as_deref().map(|image| self.open(image)).transpose()?;
-                let wanted = BootOverride { http_boot_uri, ..wanted.clone() };
+                let http_boot_uri = wanted.http_boot_uri.as_raw().map(|image| self.open(image)).transpose()?;
+                let wanted = BootOverride { http_boot_uri: http_boot_uri.map(OneLine::from), ..wanted.clone() };
                 Action::SetBoot { wanted, clear_http_boot_uri: *clear_http_boot_uri }
             }
             other => other.clone(),
@@ -90,9 +92,9 @@ impl Addresses {
 pub(super) fn said(error: &BackendError, opened: &Action) -> String {
     let text = error.to_string();
     match opened {
-        Action::Insert { image, .. } => without_secrets(&text, image),
+        Action::Insert { image, .. } => without_secrets(&text, image.raw()),
         Action::SetBoot { wanted: BootOverride { http_boot_uri: Some(image), .. }, .. } => {
-            without_secrets(&text, image)
+            without_secrets(&text, image.raw())
         }
         _ => text,
     }

@@ -4,6 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
+use super::{
+    Control, Engine, EngineError,
+    drain::FollowedDrain,
+    driven::Driving,
+    gate::ExternalProgress,
+    patience::{Patience, silence},
+    same_server::{FOR_A_CHANGE, changes_server},
+    status::{SAY_AGAIN, Status},
+};
 use crate::{
     backend::Machine,
     maintenance::{
@@ -19,16 +28,6 @@ use crate::{
         step::Action,
     },
     store::{LockView, StoreError},
-};
-
-use super::{
-    Control, Engine, EngineError,
-    drain::FollowedDrain,
-    driven::Driving,
-    gate::ExternalProgress,
-    patience::{Patience, silence},
-    same_server::{FOR_A_CHANGE, changes_server},
-    status::{SAY_AGAIN, Status},
 };
 
 /// Result of a drive.
@@ -273,7 +272,9 @@ impl<'a> Reconciler<'a> {
                         return Ok(finish);
                     }
                 }
-                Decision::Finished(Finish::Refused(why)) => return self.refuse(why, deadline, control).await,
+                Decision::Finished(Finish::Refused(why)) => {
+                    return self.refuse(why.into_raw(), deadline, control).await;
+                }
                 Decision::Finished(finish) => return Ok(finish),
                 Decision::Change(RecordChange::Withdraw) if self.asked_at_gates() => {
                     if !self.withdraw_from_gates(deadline, control).await? {
@@ -331,7 +332,7 @@ impl<'a> Reconciler<'a> {
     ) -> Result<Finish, EngineError> {
         self.withdraw_from_gates(deadline, control).await?;
         self.change(RecordChange::Withdraw).await?;
-        Ok(Finish::Refused(why))
+        Ok(Finish::Refused(why.into()))
     }
 
     /// Returns true if the current step changes the power, so that only the power is polled.

@@ -8,6 +8,7 @@ use std::{
 
 use futures_util::future::select_all;
 
+use super::{Control, Engine, EngineError, act::LookError, drive::Reconciler, stops_node};
 use crate::{
     backend::{BackendError, Gate, Machine, Outlook, Rejection},
     clock::{strict_timeout, within},
@@ -21,8 +22,6 @@ use crate::{
     shown::OneLine,
     store::StoreError,
 };
-
-use super::{Control, Engine, EngineError, act::LookError, drive::Reconciler, stops_node};
 
 /// How long a stop waits for a withdrawal.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -76,7 +75,7 @@ pub(super) fn wish_to(record: &Maintenance, gate: Option<&GateRecord>, store: &s
     ExternalRequest {
         uid: record.uid.to_string(),
         id: record.id.to_string(),
-        run: record.requester.to_string(),
+        run: record.requester.to_string().into(),
         asked: gate.is_some_and(|gate| gate.asked),
         memory: gate.map(|gate| gate.memory.clone()).unwrap_or_default(),
         enters: gate.is_some_and(|gate| gate.system.enters),
@@ -93,16 +92,16 @@ pub(super) fn wish_for(spec: &Spec, owner: &str, store: &str) -> ExternalRequest
         store: store.to_owned(),
         uid: String::new(),
         id: String::new(),
-        owner: owner.to_owned(),
-        run: String::new(),
+        owner: owner.into(),
+        run: String::new().into(),
         asks: match spec.policy {
             Policy::OwnerApproval if !spec.always_perform && spec.require_claim => Asks::OwnerItMustHave,
             Policy::OwnerApproval if !spec.always_perform => Asks::Owner,
             Policy::OwnerApproval | Policy::Enforced => Asks::Nobody,
         },
         priority: spec.priority,
-        reason: spec.reason.clone().map(OneLine::into_raw),
-        ticket: spec.ticket.clone().map(OneLine::into_raw),
+        reason: spec.reason.clone(),
+        ticket: spec.ticket.clone(),
         asked: false,
         entered: false,
         enters: spec.kind != MaintenanceKind::Operation && spec.parent.is_none(),

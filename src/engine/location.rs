@@ -3,6 +3,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use super::{Control, Engine, EngineError};
 use crate::{
     backend::{BackendError, Machine},
     clock::Clock,
@@ -16,8 +17,6 @@ use crate::{
         state::{Maintenance, Phase},
     },
 };
-
-use super::{Control, Engine, EngineError};
 
 /// Pause between two tries to locate a backend.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -196,6 +195,6 @@ impl Engine {
 pub(super) fn unreached(error: EngineError) -> BackendError {
     match error {
         EngineError::Machine(error) => error,
-        error => BackendError::Elsewhere { message: error.to_string() },
+        error => BackendError::Elsewhere { message: error.to_string().into() },
     }
 }

@@ -337,7 +337,7 @@ impl Engine {
             (until, format!("no process, its queue position is reserved {shown}"))
         };
         let server = record.server().to_owned();
-        Some(Remaining { id: record.id.clone(), server, name: request.name.clone(), until, why: why.to_string() })
+        Some(Remaining { id: record.id.clone(), server, name: request.name.clone(), until, why: why.clone() })
     }
 
     /// Drops waiters whose queue position has expired, because their requests serve no process.

@@ -1,20 +1,20 @@
 //! Classification of API server errors.
 
-use kube::client::AuthError;
 use std::{fmt, io, time::Duration};
 
+use kube::client::AuthError;
 use kube::core::Status;
 
 use super::RequestInfo;
-use crate::clock::no_answer_within;
+use crate::{clock::no_answer_within, shown::OneLine};
 
 /// A rejected object field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldProblem {
     /// The API server's path, for example `spec.image`.
-    pub field: String,
+    pub field: OneLine,
     /// The problem.
-    pub problem: String,
+    pub problem: OneLine,
 }
 
 impl fmt::Display for FieldProblem {
@@ -32,7 +32,7 @@ pub enum ClusterError {
         /// The configured source.
         address: String,
         /// The problem.
-        cause: String,
+        cause: OneLine,
     },
     /// The request did not reach the server, or it was only a read.
     #[error("{address}: {cause}")]
@@ -40,7 +40,7 @@ pub enum ClusterError {
         /// The address.
         address: String,
         /// The cause, for display.
-        cause: String,
+        cause: OneLine,
     },
     /// No reply to a change arrived; its outcome is unknown.
     #[error("{address}: the reply to {request} was lost ({cause}); it may have been applied")]
@@ -50,7 +50,7 @@ pub enum ClusterError {
         /// Verb, resource and name.
         request: String,
         /// The cause, for display.
-        cause: String,
+        cause: OneLine,
     },
     /// Authentication failed (401), or credentials were unavailable.
     #[error("{address}: the cluster does not accept the credentials: {message}")]
@@ -58,7 +58,7 @@ pub enum ClusterError {
         /// The address, without credentials.
         address: String,
         /// The message.
-        message: String,
+        message: OneLine,
     },
     /// Authorization failed (403). Names the permission that a role needs.
     #[error(
@@ -75,7 +75,7 @@ pub enum ClusterError {
         /// The resource with its group, and the namespace if it has one.
         resource: String,
         /// The message.
-        message: String,
+        message: OneLine,
     },
     /// The role allows the request, but an admission webhook or plugin rejected it (403).
     #[error("{address}: a cluster policy denied {request}; roles do not affect it: {message}")]
@@ -85,7 +85,7 @@ pub enum ClusterError {
         /// Verb, resource and name.
         request: String,
         /// The message.
-        message: String,
+        message: OneLine,
     },
     /// The object does not exist (404).
     #[error("{address}: {request}: not found")]
@@ -111,7 +111,7 @@ pub enum ClusterError {
         /// Verb, resource and name.
         request: String,
         /// The message; for field conflicts it names the managers.
-        message: String,
+        message: OneLine,
     },
     /// The server no longer has the history since the last observation (410): everything must be
     /// listed again.
@@ -122,7 +122,7 @@ pub enum ClusterError {
         /// Verb, resource and name.
         request: String,
         /// The message.
-        message: String,
+        message: OneLine,
     },
     /// The server is overloaded (429); the request was not applied.
     #[error("{address}: the API server is overloaded ({request}: {message})")]
@@ -132,7 +132,7 @@ pub enum ClusterError {
         /// Verb, resource and name.
         request: String,
         /// The message.
-        message: String,
+        message: OneLine,
         /// The requested pause.
         retry_after: Option<Duration>,
     },
@@ -144,7 +144,7 @@ pub enum ClusterError {
         /// Verb, resource and name.
         request: String,
         /// The message.
-        message: String,
+        message: OneLine,
         /// The rejected fields, if the server listed them.
         fields: Vec<FieldProblem>,
     },
@@ -158,7 +158,7 @@ pub enum ClusterError {
         /// HTTP status.
         code: u16,
         /// The message.
-        message: String,
+        message: OneLine,
     },
     /// The answer violates the API.
     #[error("{address}: {request}: {what}")]
@@ -194,9 +194,9 @@ impl ClusterError {
 
     fn no_reply(request: RequestInfo<'_>, address: &str, cause: String) -> Self {
         if request.writes() {
-            Self::ReplyLost { address: address.to_owned(), request: request.to_string(), cause }
+            Self::ReplyLost { address: address.to_owned(), request: request.to_string(), cause: cause.into() }
         } else {
-            Self::Unreachable { address: address.to_owned(), cause }
+            Self::Unreachable { address: address.to_owned(), cause: cause.into() }
         }
     }
 
@@ -205,14 +205,16 @@ impl ClusterError {
         let at = || address.to_owned();
         match error {
             kube::Error::Api(status) => Self::said(&status, request, address),
-            kube::Error::Auth(error) => Self::Unauthorized { address: at(), message: chain(&error) },
+            kube::Error::Auth(error) => Self::Unauthorized { address: at(), message: chain(&error).into() },
             kube::Error::Service(error) => {
                 let never_sent = any(&*error, hyper_util::client::legacy::Error::is_connect);
                 let late = any(&*error, |error: &io::Error| error.kind() == io::ErrorKind::TimedOut);
                 match chain(&*error) {
                     // Connection and request timeouts race, so both produce the same error.
-                    _ if never_sent && late => Self::Unreachable { address: at(), cause: no_answer_within(limit) },
-                    cause if never_sent => Self::Unreachable { address: at(), cause },
+                    _ if never_sent && late => {
+                        Self::Unreachable { address: at(), cause: no_answer_within(limit).into() }
+                    }
+                    cause if never_sent => Self::Unreachable { address: at(), cause: cause.into() },
                     cause => Self::no_reply(request, address, cause),
                 }
             }
@@ -220,7 +222,7 @@ impl ClusterError {
                 Self::no_reply(request, address, chain(&error))
             }
             error @ (kube::Error::InferConfig(_) | kube::Error::InferKubeconfig(_) | kube::Error::RustlsTls(_)) => {
-                Self::Configuration { address: at(), cause: chain(&error) }
+                Self::Configuration { address: at(), cause: chain(&error).into() }
             }
             // A write could have been applied even if its answer is unreadable.
             error => Self::Protocol { address: at(), request: request.to_string(), what: chain(&error) },
@@ -232,8 +234,8 @@ impl ClusterError {
         let message = status.message.clone();
         let details = status.details.as_ref();
         match (status.code, status.reason.as_str()) {
-            (401, _) => Self::Unauthorized { address, message },
-            (403, _) if is_of_admission(&message) => Self::Denied { address, request, message },
+            (401, _) => Self::Unauthorized { address, message: message.into() },
+            (403, _) if is_of_admission(&message) => Self::Denied { address, request, message: message.into() },
             (403, _) => Self::Forbidden {
                 address,
                 request,
@@ -242,16 +244,16 @@ impl ClusterError {
                     Some(namespace) => format!("{:?} in namespace {namespace:?}", asked.resource),
                     None => format!("{:?}", asked.resource),
                 },
-                message,
+                message: message.into(),
             },
             (404, _) => Self::NotFound { address, request },
             (409, "AlreadyExists") => Self::AlreadyExists { address, request },
-            (409, _) => Self::Conflict { address, request, message },
-            (410, _) => Self::Expired { address, request, message },
+            (409, _) => Self::Conflict { address, request, message: message.into() },
+            (410, _) => Self::Expired { address, request, message: message.into() },
             (429, _) => {
                 let seconds = details.map_or(0, |details| details.retry_after_seconds);
                 let retry_after = (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)));
-                Self::Busy { address, request, message, retry_after }
+                Self::Busy { address, request, message: message.into(), retry_after }
             }
             // For an unknown field, strict validation returns 500 without a reason (observed with
             // kube-apiserver 1.36).
@@ -260,16 +262,19 @@ impl ClusterError {
                 let fields = causes
                     .iter()
                     .filter(|cause| !cause.field.is_empty())
-                    .map(|cause| FieldProblem { field: cause.field.clone(), problem: cause.message.clone() })
+                    .map(|cause| FieldProblem {
+                        field: cause.field.clone().into(),
+                        problem: cause.message.clone().into(),
+                    })
                     .collect();
-                Self::Invalid { address, request, message, fields }
+                Self::Invalid { address, request, message: message.into(), fields }
             }
             (500, "") if message.contains("field not declared in schema") || message.contains("unknown field") => {
-                Self::Invalid { address, request, message, fields: Vec::new() }
+                Self::Invalid { address, request, message: message.into(), fields: Vec::new() }
             }
             // The server timed out, but the operation could still be applied.
-            (504, _) if asked.writes() => Self::ReplyLost { address, request, cause: message },
-            (code, _) => Self::Rejected { address, request, code, message },
+            (504, _) if asked.writes() => Self::ReplyLost { address, request, cause: message.into() },
+            (code, _) => Self::Rejected { address, request, code, message: message.into() },
         }
     }
 }

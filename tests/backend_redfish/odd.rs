@@ -7,6 +7,7 @@ use bmc_simulator::{
     SimulatorConfig, ToldBy,
 };
 use serde_json::{Value, json};
+use shown_text::AsRaw;
 use terraform_provider_metal::{
     backend::{Backend as _, BackendError, Machine},
     maintenance::machine::{BootOverride, ResetType},
@@ -47,7 +48,7 @@ async fn an_override_that_only_the_system_takes_is_seen_and_ended_there() {
     let machines: [&dyn Machine; 2] = [&*bench.machine, &*another];
     for machine in machines {
         let armed = machine.observe().await.unwrap().boot.unwrap();
-        assert_eq!((armed.enabled.as_deref(), armed.target.as_deref()), (Some("Once"), Some("Pxe")));
+        assert_eq!((armed.enabled.as_raw(), armed.target.as_raw()), (Some("Once"), Some("Pxe")));
     }
     another.set_boot_override(&before, true).await.unwrap();
     for machine in machines {
@@ -108,9 +109,9 @@ async fn a_refused_eject_of_a_filled_drive_that_shows_no_image_is_told() {
     personality.media.shows_image = false;
     let bench = Bench::new(personality).await;
     let slot = bench.machine.media(&[]).await.unwrap()[0].slot.clone();
-    bench.machine.insert_medium(&slot, "http://images.example/a.iso", true).await.unwrap();
+    bench.machine.insert_medium(slot.raw(), "http://images.example/a.iso", true).await.unwrap();
     bench.inject(answer(409, "ResourceInUse", false), "POST", "*EjectMedia");
-    let error = bench.machine.eject_medium(&slot).await.unwrap_err();
+    let error = bench.machine.eject_medium(slot.raw()).await.unwrap_err();
     assert!(error.is_transient(), "{error:?}");
 }
 
@@ -133,9 +134,9 @@ async fn a_drive_that_is_filled_by_its_image_alone_is_emptied_so_too() {
     let bench = Bench::new(personality).await;
     let slot = bench.machine.media(&[]).await.unwrap()[0].slot.clone();
     let name = &bench.simulator.systems()[0];
-    bench.machine.insert_medium(&slot, "http://images.example/a.iso", true).await.unwrap();
+    bench.machine.insert_medium(slot.raw(), "http://images.example/a.iso", true).await.unwrap();
     assert_eq!(bench.simulator.system(name).unwrap().media.len(), 1);
-    bench.machine.eject_medium(&slot).await.unwrap();
+    bench.machine.eject_medium(slot.raw()).await.unwrap();
     assert_eq!(bench.simulator.system(name).unwrap().media.len(), 0);
 }
 
@@ -167,7 +168,7 @@ async fn settings_that_cannot_be_read_for_a_moment_are_used_afterwards() {
         assert!(error.is_transient(), "{error:?}");
         bench.machine.set_boot_override(&once("Pxe"), false).await.unwrap();
         let found = bench.machine.observe().await.unwrap().boot.unwrap();
-        assert_eq!(found.target.as_deref(), Some("Pxe"), "{status}");
+        assert_eq!(found.target.as_raw(), Some("Pxe"), "{status}");
     }
 }
 

@@ -96,7 +96,7 @@ impl Target for Calendar {
         let mut said = Vec::new();
         let spec = serde_json::from_str::<WindowSpec>(window);
         let zone =
-            spec.as_ref().ok().and_then(|spec| time_zone(&spec.time_zone).ok()).unwrap_or(jiff::tz::TimeZone::UTC);
+            spec.as_ref().ok().and_then(|spec| time_zone(spec.time_zone.raw()).ok()).unwrap_or(jiff::tz::TimeZone::UTC);
         let freezes = freeze_periods(calendar, &zone);
         said.push(freezes.as_ref().map_or_else(ToString::to_string, |freezes| format!("{} freezes", freezes.len())));
         if let Ok(mut spec) = spec {

@@ -294,14 +294,14 @@ async fn made(backend: &RedfishBackend, call: &str) -> String {
         }
         "insert" => match machine.media(&[]).await {
             Ok(media) => {
-                let slot = media.first().map_or(slot.to_owned(), |drive| drive.slot.clone());
+                let slot = media.first().map_or(slot.to_owned(), |drive| drive.slot.clone().into_raw());
                 said!(machine.insert_medium(&slot, "http://127.0.0.1/a.iso", true))
             }
             Err(error) => error.to_string(),
         },
         "eject" => match machine.media(&[]).await {
             Ok(media) => {
-                let slot = media.first().map_or(slot.to_owned(), |drive| drive.slot.clone());
+                let slot = media.first().map_or(slot.to_owned(), |drive| drive.slot.clone().into_raw());
                 said!(machine.eject_medium(&slot))
             }
             Err(error) => error.to_string(),

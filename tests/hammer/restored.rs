@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, process::Command, sync::Arc};
 
 use bmc_simulator::{PowerState, SystemChange};
 use serde_json::Value;
+use shown_text::AsRaw;
 use terraform_provider_metal::{
     clock::SystemClock,
     maintenance::{
@@ -214,7 +215,9 @@ impl Supervisor {
 
 /// Returns true if a recorded prior state matches the server's original state.
 fn fits(power: machine::PowerState, boot: Option<&machine::BootOverride>, home: &State) -> bool {
-    let same = |name: &str, value: Option<&String>| value.is_none_or(|value| home.boot.get(name) == Some(value));
+    let same = |name: &str, value: Option<&str>| {
+        value.is_none_or(|value| home.boot.get(name).is_some_and(|at_home| at_home == value))
+    };
     (power == machine::PowerState::On) == home.on
-        && boot.is_none_or(|boot| same(ENABLED, boot.enabled.as_ref()) && same(TARGET, boot.target.as_ref()))
+        && boot.is_none_or(|boot| same(ENABLED, boot.enabled.as_raw()) && same(TARGET, boot.target.as_raw()))
 }

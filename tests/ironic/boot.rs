@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use reqwest::Method;
+use shown_text::AsRaw;
 use terraform_provider_metal::{
     backend::{Backend as _, BackendError, Machine, ironic::IronicAccess},
     maintenance::{
@@ -47,10 +48,10 @@ async fn a_boot_device_is_set_seen_and_restored() {
     assert_eq!(can.boot_enabled, ["Once"], "a persistent override could not be removed");
     held.set_boot_override(&device("Cd", "Once"), false).await.unwrap();
     let seen = held.observe().await.unwrap().boot.unwrap();
-    assert_eq!((seen.target.as_deref(), seen.enabled.as_deref()), (Some("Cd"), Some("Once")));
+    assert_eq!((seen.target.as_raw(), seen.enabled.as_raw()), (Some("Cd"), Some("Once")));
     held.set_boot_override(&device("Hdd", "Continuous"), false).await.unwrap();
     let seen = held.observe().await.unwrap().boot.unwrap();
-    assert_eq!((seen.target.as_deref(), seen.enabled.as_deref()), (Some("Hdd"), Some("Continuous")));
+    assert_eq!((seen.target.as_raw(), seen.enabled.as_raw()), (Some("Hdd"), Some("Continuous")));
     // An unused one-time override is removed before the power is restored.
     held.set_boot_override(&device("Pxe", "Once"), false).await.unwrap();
     let disabled = BootOverride { enabled: Some("Disabled".into()), ..BootOverride::default() };

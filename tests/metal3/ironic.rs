@@ -115,8 +115,8 @@ async fn play(world: &World, ironic: Option<&Ironic>, host: &str, held: &mut Hel
     let spec = |change: Value| world.merge("BareMetalHost", host, json!({"spec": change}));
     let mode = |mode: &str| json!({ "mode": mode }).to_string();
     let device = |target: &str, enabled: &str| BootOverride {
-        enabled: Some(enabled.to_owned()),
-        target: Some(target.to_owned()),
+        enabled: Some(enabled.into()),
+        target: Some(target.into()),
         ..BootOverride::default()
     };
     let power = async |state| world.simulator.wait_power(host, state, Duration::from_mins(1)).await.unwrap();

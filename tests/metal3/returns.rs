@@ -167,9 +167,9 @@ async fn power_that_we_set_is_given_back_beside_an_image_of_another_author() {
         let mut held = Held::new(&backend(&world, Hold::Image), "node1", "m1");
         held.enter().await;
         let iso = BootOverride {
-            enabled: Some("Once".to_owned()),
-            target: Some("UefiHttp".to_owned()),
-            http_boot_uri: Some("https://images.example/rescue.iso".to_owned()),
+            enabled: Some("Once".into()),
+            target: Some("UefiHttp".into()),
+            http_boot_uri: Some("https://images.example/rescue.iso".into()),
             ..BootOverride::default()
         };
         held.set_boot_override(&iso).await;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use shown_text::OneLine;
 use terraform_provider_metal::maintenance::{
     machine::{PowerTarget, ResetType},
     operate::{CompletionProof, OperationSpec, WhenOff},
@@ -110,7 +111,7 @@ impl Flow {
             Some(BootSpec {
                 ignition: None,
                 method,
-                image: image.map(str::to_owned),
+                image: image.map(OneLine::from),
                 image_sha256: None,
                 once,
                 boot_mode: None,

@@ -78,12 +78,14 @@ pub fn abilities(has: &Capabilities, drives: &[MediaSlot], privileges: Option<&[
 
 #[cfg(test)]
 mod tests {
+    use shown_text::OneLine;
+
     use super::*;
 
     fn able() -> Capabilities {
         Capabilities {
             resets: vec![ResetType::On, ResetType::ForceOff],
-            boot_targets: ["None", "Pxe", "Cd", "Hdd", "UefiHttp"].map(str::to_owned).to_vec(),
+            boot_targets: ["None", "Pxe", "Cd", "Hdd", "UefiHttp"].map(OneLine::from).to_vec(),
             boot_enabled: Vec::new(),
             boot_modes: Vec::new(),
             http_boot_uri: true,
@@ -119,7 +121,7 @@ mod tests {
             (&["Pxe"], "Instead: method = \"pxe\" where the network's boot server selects the image."),
             (&["Hdd"], "It lists no other way to boot an image."),
         ] {
-            let boot_targets = targets.iter().map(|target| (*target).to_owned()).collect();
+            let boot_targets = targets.iter().map(|target| (*target).into()).collect();
             let has = Capabilities { boot_targets, ..no_uri.clone() };
             let http = abilities(&has, &cd, None).into_iter().find(|one| one.kind == "http").unwrap();
             assert!(http.lacks.iter().any(|lack| lack.contains(instead)), "{:?}", http.lacks);

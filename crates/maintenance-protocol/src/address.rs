@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
+use shown_text::{AsRaw, OneLine};
 use url::Url;
 
 use super::{
@@ -117,10 +118,10 @@ pub fn without_secrets(text: &str, address: &str) -> String {
 pub(super) fn without_own(mut prior: PriorState, record: &Maintenance) -> PriorState {
     let updates = record.update.iter().flat_map(|update| [&update.previous, &update.wanted]);
     let specs = std::iter::once(&record.spec).chain(updates);
-    let own: Vec<String> = specs.filter_map(|spec| spec.sealed().boot?.image).collect();
+    let own: Vec<OneLine> = specs.filter_map(|spec| spec.sealed().boot?.image).collect();
     let uri = prior.boot.as_mut().map(|boot| &mut boot.http_boot_uri);
     for image in prior.media.iter_mut().map(|slot| &mut slot.image).chain(uri).flatten() {
-        if let Some(own) = own.iter().find(|own| same(image, own)) {
+        if let Some(own) = own.iter().find(|own| same(image.raw(), own.raw())) {
             image.clone_from(own);
         }
     }
@@ -151,7 +152,7 @@ impl BootSpec {
     pub fn sealed(&self) -> Self {
         let image = match self.method {
             BootMethod::Http | BootMethod::VirtualMedia => {
-                self.image.as_deref().map(|image| seal(image, self.image_sha256.as_deref()))
+                self.image.as_raw().map(|image| seal(image, self.image_sha256.as_deref()).into())
             }
             // Image names of an external system do not contain signatures.
             BootMethod::External(_) | BootMethod::Pxe | BootMethod::Disk => self.image.clone(),
@@ -165,7 +166,7 @@ impl UrlCheck {
     /// Returns the check with a sealed address.
     #[must_use]
     pub fn sealed(&self) -> Self {
-        Self { url: seal(&self.url, None), status: self.status }
+        Self { url: seal(self.url.raw(), None).into(), status: self.status }
     }
 }
 
@@ -240,7 +241,7 @@ mod tests {
     #[test]
     fn a_new_signature_is_the_same_request() {
         let spec = |image: &str| {
-            let boot = BootSpec { image: Some(image.to_owned()), ..BootSpec::new(BootMethod::Http) };
+            let boot = BootSpec { image: Some(image.into()), ..BootSpec::new(BootMethod::Http) };
             Spec { boot: Some(boot), ..Spec::new(MaintenanceKind::Maintenance, "node-1") }
         };
         assert_eq!(spec(SIGNED).digest(), spec(&SIGNED.replace("abc123", "def456")).digest());
@@ -250,7 +251,8 @@ mod tests {
 
     #[test]
     fn a_record_keeps_no_token_of_a_check() {
-        let check = |token: &str| UrlCheck { url: format!("https://ci.example/job?id=7&token={token}"), status: 200 };
+        let check =
+            |token: &str| UrlCheck { url: format!("https://ci.example/job?id=7&token={token}").into(), status: 200 };
         let spec = |token: &str| {
             let boot = BootSpec { ready_when: Some(check(token)), ..BootSpec::new(BootMethod::Pxe) };
             let complete_when = Some(CompleteWhen::Url(check(token)));
@@ -259,7 +261,7 @@ mod tests {
         let sealed = spec("s3cret").sealed();
         assert!(!format!("{sealed:?}").contains("s3cret"), "{sealed:?}");
         assert_eq!(sealed.checks().count(), 2);
-        assert!(sealed.checks().all(|check| is_sealed(&check.url)));
+        assert!(sealed.checks().all(|check| is_sealed(check.url.raw())));
         assert_eq!(spec("one").digest(), spec("two").digest(), "a token that was renewed");
         assert_eq!(spec("one").digest(), spec("one").sealed().digest());
     }

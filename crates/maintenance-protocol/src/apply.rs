@@ -135,13 +135,13 @@ impl ServerLock {
             RecordChange::RefuseUpdate(cause) => {
                 self.refuse_update(uid, fence, cause, now)?;
                 let (cause, undone) = (cause.clone(), Undone::NothingChanged);
-                return Ok(Applied::Finished(Finish::NotUpdated { cause, undone }));
+                return Ok(Applied::Finished(Finish::NotUpdated { cause: cause.into(), undone }));
             }
             RecordChange::Undo(cause) => self.undo_update(uid, fence, cause, now)?,
             RecordChange::Undone(cause) => {
                 self.prepared(uid, fence, now)?;
                 let (cause, undone) = (cause.clone(), Undone::Done);
-                return Ok(Applied::Finished(Finish::NotUpdated { cause, undone }));
+                return Ok(Applied::Finished(Finish::NotUpdated { cause: cause.into(), undone }));
             }
             RecordChange::StopUndoing(why) => self.stop_undoing(uid, fence, why, now)?,
             RecordChange::BeginRelease(ending) => self.release(uid, fence, ending.clone(), now)?,
@@ -157,7 +157,7 @@ impl ServerLock {
             }
             RecordChange::Stuck(cause) => {
                 self.stick(uid, fence, cause, now)?;
-                return Ok(Applied::Finished(Finish::Stuck(cause.clone())));
+                return Ok(Applied::Finished(Finish::Stuck(cause.clone().into())));
             }
             RecordChange::Finish(over) => return self.end(uid, fence, over, at),
             RecordChange::Abandon(ending) => {
@@ -184,7 +184,9 @@ impl ServerLock {
                 self.update(uid, fence, |_| {})?;
                 self.extension.effects.retain(|effect| !effects.contains(effect));
             }
-            RecordChange::Unreadable { cause, transient } => return self.unreadable(uid, fence, cause, *transient, at),
+            RecordChange::Unreadable { cause, transient } => {
+                return self.unreadable(uid, fence, cause.raw(), *transient, at);
+            }
             RecordChange::AskExternal(place) => return self.request_gate(uid, fence, *place, at),
             RecordChange::PowerAfter(place, power) => self.note_power(uid, fence, *place, *power, now)?,
             RecordChange::Respecify(spec) => self.revise(uid, fence, spec, now)?,

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use shown_text::{AsRaw, OneLine};
+
 use super::{
     address,
     machine::{BootOverride, MachineView, shown_url},
@@ -66,23 +68,23 @@ pub fn requested(wanted: &BootOverride, found: &BootOverride, accepted: bool) ->
             all.push(Difference { text, quirk: quirk.filter(|_| accepted) });
         }
     };
-    let unlisted = |found: &Option<String>, quirk| found.is_none().then_some(quirk);
-    compare(TARGET, target.as_deref(), found.target.as_deref(), None);
+    let unlisted = |found: &Option<OneLine>, quirk| found.is_none().then_some(quirk);
+    compare(TARGET, target.as_raw(), found.target.as_raw(), None);
     // An external system stores the whole override.
     if !(*external && accepted) {
-        let continuous = enabled.as_deref() == Some("Once") && found.enabled.as_deref() == Some("Continuous");
+        let continuous = enabled.as_raw() == Some("Once") && found.enabled.as_raw() == Some("Continuous");
         let quirk = continuous.then_some(Quirk::OnceAsContinuous);
-        compare(ENABLED, enabled.as_deref(), found.enabled.as_deref(), quirk);
-        compare(MODE, mode.as_deref(), found.mode.as_deref(), unlisted(&found.mode, Quirk::ModeNotListed));
+        compare(ENABLED, enabled.as_raw(), found.enabled.as_raw(), quirk);
+        compare(MODE, mode.as_raw(), found.mode.as_raw(), unlisted(&found.mode, Quirk::ModeNotListed));
     }
     let quirk = unlisted(&found.uefi_target, Quirk::EntryNotListed);
-    compare(PATH, uefi_target.as_deref(), found.uefi_target.as_deref(), quirk);
+    compare(PATH, uefi_target.as_raw(), found.uefi_target.as_raw(), quirk);
     let quirk = unlisted(&found.boot_next, Quirk::EntryNotListed);
-    compare(ENTRY, boot_next.as_deref(), found.boot_next.as_deref(), quirk);
+    compare(ENTRY, boot_next.as_raw(), found.boot_next.as_raw(), quirk);
     if mode.is_none() && needs_uefi(wanted) && is_legacy(found) {
-        compare(MODE, Some("UEFI"), found.mode.as_deref(), None);
+        compare(MODE, Some("UEFI"), found.mode.as_raw(), None);
     }
-    let (wanted_uri, found_uri) = (http_boot_uri.as_deref(), found.http_boot_uri.as_deref());
+    let (wanted_uri, found_uri) = (http_boot_uri.as_raw(), found.http_boot_uri.as_raw());
     // Two different addresses can look equal, because neither shows its query.
     if wanted_uri.is_some() && !address::same_or_none(found_uri, wanted_uri) {
         all.push(Difference {
@@ -100,19 +102,19 @@ pub fn requested(wanted: &BootOverride, found: &BootOverride, accepted: bool) ->
 /// not contain a mode.
 #[must_use]
 pub fn with_mode(wanted: BootOverride, before: Option<&BootOverride>, found: Option<&BootOverride>) -> BootOverride {
-    let was_uefi = before.and_then(|before| before.mode.as_deref()) == Some("UEFI");
+    let was_uefi = before.and_then(|before| before.mode.as_raw()) == Some("UEFI");
     if wanted.mode.is_none() && found.is_some_and(is_legacy) && (was_uefi || needs_uefi(&wanted)) {
-        return BootOverride { mode: Some("UEFI".to_owned()), ..wanted };
+        return BootOverride { mode: Some("UEFI".into()), ..wanted };
     }
     wanted
 }
 
 fn needs_uefi(wanted: &BootOverride) -> bool {
-    wanted.target.as_deref().is_some_and(|target| UEFI_ONLY.contains(&target))
+    wanted.target.as_raw().is_some_and(|target| UEFI_ONLY.contains(&target))
 }
 
 fn is_legacy(found: &BootOverride) -> bool {
-    found.mode.as_deref() == Some("Legacy")
+    found.mode.as_raw() == Some("Legacy")
 }
 
 /// Compares the recorded override with the BMC's values, property by property.
@@ -145,15 +147,15 @@ pub fn recorded(before: &BootOverride, found: &BootOverride, writes: Option<&Boo
         (MODE, mode, &found.mode, inert.filter(|_| !of_ours)),
     ] {
         if was.is_some() && was != is {
-            all.push(Difference { text: changed(name, is.as_deref(), was.as_deref()), quirk });
+            all.push(Difference { text: changed(name, is.as_raw(), was.as_raw()), quirk });
         }
     }
     for (name, was, is) in [(PATH, uefi_target, &found.uefi_target), (ENTRY, boot_next, &found.boot_next)] {
         if was != is {
-            all.push(Difference { text: changed(name, is.as_deref(), was.as_deref()), quirk: inert });
+            all.push(Difference { text: changed(name, is.as_raw(), was.as_raw()), quirk: inert });
         }
     }
-    let (was, is) = (http_boot_uri.as_deref(), found.http_boot_uri.as_deref());
+    let (was, is) = (http_boot_uri.as_raw(), found.http_boot_uri.as_raw());
     if !address::same_or_none(is, was) {
         let text = changed(ADDRESS, Some(&shown(is)), Some(&shown(was)));
         all.push(Difference { text, quirk: inert.filter(|_| is.is_none()) });
@@ -165,8 +167,8 @@ pub fn recorded(before: &BootOverride, found: &BootOverride, writes: Option<&Boo
 #[must_use]
 pub fn explain(verdict: Verdict, found: Option<&BootOverride>) -> Verdict {
     match verdict {
-        Verdict::Fail(cause) => Verdict::Fail(format!("{cause}; {}", Shown(found))),
-        Verdict::Wait { why, until } => Verdict::Wait { why: format!("{why}; {}", Shown(found)), until },
+        Verdict::Fail(cause) => Verdict::Fail(format!("{cause}; {}", Shown(found)).into()),
+        Verdict::Wait { why, until } => Verdict::Wait { why: format!("{why}; {}", Shown(found)).into(), until },
         verdict => verdict,
     }
 }
@@ -180,7 +182,7 @@ pub fn is_unlisted(boot: &BootOverride) -> bool {
 /// Returns true if an override is armed for one start.
 #[must_use]
 pub fn is_once(boot: &BootOverride) -> bool {
-    boot.enabled.as_deref() == Some("Once") && !boot.is_disabled()
+    boot.enabled.as_raw() == Some("Once") && !boot.is_disabled()
 }
 
 /// Returns the recorded one-time override if a start has used it since.
@@ -245,13 +247,13 @@ impl fmt::Display for Shown<'_> {
         write!(
             f,
             "the BMC shows {ENABLED} {}, {TARGET} {}",
-            value(boot.enabled.as_deref()),
-            value(boot.target.as_deref())
+            value(boot.enabled.as_raw()),
+            value(boot.target.as_raw())
         )?;
-        let uri = boot.http_boot_uri.as_deref().map(shown_url);
-        let more = [(MODE, boot.mode.as_deref()), (ADDRESS, uri.as_deref())];
+        let uri = boot.http_boot_uri.as_raw().map(shown_url);
+        let more = [(MODE, boot.mode.as_raw()), (ADDRESS, uri.as_deref())];
         for (name, value) in
-            more.into_iter().chain([(PATH, boot.uefi_target.as_deref()), (ENTRY, boot.boot_next.as_deref())])
+            more.into_iter().chain([(PATH, boot.uefi_target.as_raw()), (ENTRY, boot.boot_next.as_raw())])
         {
             if let Some(value) = value {
                 write!(f, ", {name} {value}")?;

@@ -238,7 +238,7 @@ pub enum RecordChange {
         /// The call.
         action: Action,
         /// `LastResetTime` in the reading that the call was decided on.
-        last_reset: Option<String>,
+        last_reset: Option<OneLine>,
     },
     /// Record the last call's reply.
     Replied(Reply),
@@ -249,7 +249,7 @@ pub enum RecordChange {
     /// The machine is unreadable.
     Unreadable {
         /// The cause, for people.
-        cause: String,
+        cause: OneLine,
         /// True if a later read can succeed.
         transient: bool,
     },

@@ -73,10 +73,12 @@ fn pending(at: &DecisionInput<'_>, record: &Maintenance) -> Decision {
             Decision::Change(RecordChange::Admit(Phase::Preparing(progress)))
         }
         Turn::ReclaimOverdue(uid) if at.intent.timed_out => {
-            Decision::Finished(Finish::TimedOut(not_reclaimed(at, &uid)))
+            Decision::Finished(Finish::TimedOut(not_reclaimed(at, &uid).into()))
         }
         Turn::ReclaimOverdue(uid) => Decision::Change(RecordChange::Reclaim(uid)),
-        Turn::Wait { reason, .. } if at.intent.timed_out => Decision::Finished(Finish::TimedOut(reason.to_string())),
+        Turn::Wait { reason, .. } if at.intent.timed_out => {
+            Decision::Finished(Finish::TimedOut(reason.to_string().into()))
+        }
         Turn::Wait { reason, wake } => {
             waiting(&reason, [wake, node::look_again(record, at.now)].into_iter().flatten().min())
         }
@@ -189,7 +191,7 @@ fn undoing(at: &DecisionInput<'_>, record: &Maintenance, update: &Update, progre
     // Only this process's attempt stopped; every new attempt starts without `stuck`.
     if let Some(why) = stuck {
         let cause = cause.unwrap_or_else(|| "the previous configuration is requested again".into());
-        return Decision::Finished(Finish::NotUpdated { cause: cause.to_string(), undone: Undone::Failed(why) });
+        return Decision::Finished(Finish::NotUpdated { cause: cause.to_string().into(), undone: Undone::Failed(why) });
     }
     let Some(step) = progress.step() else {
         return Decision::Change(cause.map_or(RecordChange::Prepared, |cause| RecordChange::Undone(cause.to_string())));

@@ -71,13 +71,13 @@ fn other_holder(wish: &DrainWish, view: &DrainView, began: Timestamp, now: Times
     let (node, until) = (&wish.node, after(began, wish.timeout));
     let why = format!("waiting for {other} to release Node {node} (timeout at {})", shown_time(until));
     if now < until {
-        return Some(Verdict::Wait { why, until: Some(after(now, PAUSE).min(until)) });
+        return Some(Verdict::Wait { why: why.into(), until: Some(after(now, PAUSE).min(until)) });
     }
     let taken = wish.timeout.as_secs();
     Some(Verdict::Fail(format!(
         "Node {node} stayed cordoned for {other} for {taken} s. If that maintenance has ended, run tidy --nodes with \
          its store, or uncordon the Node and remove its annotations terraform-provider-metal/*"
-    )))
+    ).into()))
 }
 
 /// Cordons the Node and evicts its Pods.
@@ -93,10 +93,10 @@ pub(super) fn drain(
     let Some(view) = &facts.drain else { return Verdict::Look(Need::Drain) };
     let node = &wish.node;
     if !view.exists {
-        return Verdict::Fail(format!("the cluster does not contain Node {node}, which kubernetes_node names"));
+        return Verdict::Fail(format!("the cluster does not contain Node {node}, which kubernetes_node names").into());
     }
     if !view.refused.is_empty() {
-        return Verdict::Fail(format!("Node {node} cannot be drained: {}", some(&view.refused)));
+        return Verdict::Fail(format!("Node {node} cannot be drained: {}", some(&view.refused)).into());
     }
     let began = began(record, progress);
     if let Some(waits) = other_holder(wish, view, began, now) {
@@ -117,13 +117,13 @@ pub(super) fn drain(
     }
     if now >= until {
         let taken = wish.timeout.as_secs();
-        return Verdict::Fail(format!("Node {node} was not drained within {taken} s: {}", some(&view.left)));
+        return Verdict::Fail(format!("Node {node} was not drained within {taken} s: {}", some(&view.left)).into());
     }
     let last = progress.attempts.iter().rev().find(|attempt| attempt.action == Action::EvictPods);
     let wait = |from: Timestamp| {
         let given_up = shown_time(until);
         let why = format!("Node {node} is being drained (timeout at {given_up}); remaining: {}", some(&view.left));
-        Verdict::Wait { why, until: Some(after(from, PAUSE).min(until)) }
+        Verdict::Wait { why: why.into(), until: Some(after(from, PAUSE).min(until)) }
     };
     match last {
         // All Pods are terminating, so earlier rejections are irrelevant.
@@ -167,18 +167,24 @@ pub(super) fn may_send(record: &Maintenance, action: &Action, facts: &Facts) -> 
     let Some(view) = &facts.drain else { return Verdict::Look(Need::Drain) };
     let node = &drained.node;
     if let Some(cluster) = drained.elsewhere(view) {
-        return Verdict::Fail(format!(
-            "Node {node} was drained in another cluster (kube-system {cluster}), which this configuration does not \
+        return Verdict::Fail(
+            format!(
+                "Node {node} was drained in another cluster (kube-system {cluster}), which this configuration does not \
              reach"
-        ));
+            )
+            .into(),
+        );
     }
     match drained.in_use(view) {
         None => Verdict::Done,
-        Some(why) => Verdict::Fail(format!(
-            "{why}. {} does not stop the server: run it again when the Node is cordoned and no other maintenance \
+        Some(why) => Verdict::Fail(
+            format!(
+                "{why}. {} does not stop the server: run it again when the Node is cordoned and no other maintenance \
              uses it",
-            record.id
-        )),
+                record.id
+            )
+            .into(),
+        ),
     }
 }
 
@@ -237,10 +243,13 @@ pub(super) fn uncordon(
     let Some(view) = &facts.drain else { return Verdict::Look(Need::Drain) };
     let node = &drained.node;
     if let Some(cluster) = drained.elsewhere(view) {
-        return Verdict::Fail(format!(
-            "Node {node} is cordoned in another cluster (kube-system {cluster}), which this configuration does not \
+        return Verdict::Fail(
+            format!(
+                "Node {node} is cordoned in another cluster (kube-system {cluster}), which this configuration does not \
              reach"
-        ));
+            )
+            .into(),
+        );
     }
     if !view.exists || !view.ours {
         return if others { Verdict::Done } else { uncordons() };
@@ -254,17 +263,17 @@ pub(super) fn uncordon(
             "Node {node} is uncordoned once the cluster notices that it is off (at the latest at {})",
             shown_time(noticed)
         );
-        return Verdict::Wait { why, until: Some(after(now, PAUSE).min(noticed)) };
+        return Verdict::Wait { why: why.into(), until: Some(after(now, PAUSE).min(noticed)) };
     }
     let awaited = view.cordoned && view.was_ready && !is_off;
     if awaited && !is_back(view.ready, view.heard, progress.since) {
         let patience = record.spec.drain.as_ref().map_or(Duration::from_mins(15), |wish| wish.ready_timeout);
         let until = after(progress.since, patience);
         if now >= until {
-            return Verdict::Fail(format!("Node {node} was not Ready again within {} s", patience.as_secs()));
+            return Verdict::Fail(format!("Node {node} was not Ready again within {} s", patience.as_secs()).into());
         }
         let why = format!("Node {node} is uncordoned once it is Ready again (timeout at {})", shown_time(until));
-        return Verdict::Wait { why, until: Some(after(now, PAUSE).min(until)) };
+        return Verdict::Wait { why: why.into(), until: Some(after(now, PAUSE).min(until)) };
     }
     uncordons()
 }

@@ -139,8 +139,8 @@ mod tests {
             (Action::Reset(ResetType::ForceOff), limits.power_change),
             (Action::Reset(ResetType::GracefulShutdown), limits.graceful_shutdown),
             (set, limits.settle),
-            (Action::Insert { slot: slot.clone(), image, write_protected: true }, limits.media),
-            (Action::Eject { slot }, limits.media),
+            (Action::Insert { slot: slot.clone().into(), image: image.into(), write_protected: true }, limits.media),
+            (Action::Eject { slot: slot.into() }, limits.media),
         ];
         let at = Timestamp::UNIX_EPOCH;
         let answered = after(at, Duration::from_secs(40));

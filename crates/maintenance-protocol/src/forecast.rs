@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use shown_text::OneLine;
+use shown_text::{AsRaw, OneLine};
 
 use super::{
     change::{Applied, LockChange, Moment, RecordChange},
@@ -332,25 +332,25 @@ impl SeenServer {
             Action::Reset(ResetType::Nmi) => {}
             Action::Reset(_) => {
                 machine.power = PowerState::On;
-                machine.last_reset = machine.last_reset.as_ref().map(|_| now.to_string());
-                if let Some(boot) = machine.boot.as_mut().filter(|boot| boot.enabled.as_deref() == Some("Once")) {
-                    (boot.enabled, boot.target) = (Some("Disabled".to_owned()), Some("None".to_owned()));
+                machine.last_reset = machine.last_reset.as_ref().map(|_| now.to_string().into());
+                if let Some(boot) = machine.boot.as_mut().filter(|boot| boot.enabled.as_raw() == Some("Once")) {
+                    (boot.enabled, boot.target) = (Some("Disabled".into()), Some("None".into()));
                 }
             }
             Action::SetBoot { wanted, clear_http_boot_uri } => {
                 let boot = machine.boot.get_or_insert_default();
                 merge(boot, wanted);
                 if *clear_http_boot_uri {
-                    boot.http_boot_uri = boot.http_boot_uri.as_ref().map(|_| String::new());
+                    boot.http_boot_uri = boot.http_boot_uri.as_ref().map(|_| OneLine::default());
                 }
             }
             Action::Insert { slot, image, write_protected } => {
-                let Some(drive) = self.drive(slot) else { return false };
+                let Some(drive) = self.drive(slot.raw()) else { return false };
                 (drive.inserted, drive.image) = (true, Some(image.clone()));
                 drive.write_protected = Some(*write_protected);
             }
             Action::Eject { slot } => {
-                let Some(drive) = self.drive(slot) else { return false };
+                let Some(drive) = self.drive(slot.raw()) else { return false };
                 (drive.inserted, drive.image) = (false, None);
             }
             _ => return false,
@@ -365,7 +365,7 @@ impl SeenServer {
 
 /// Sets the properties that `wanted` contains.
 fn merge(boot: &mut BootOverride, wanted: &BootOverride) {
-    let set = |now: &mut Option<String>, wanted: &Option<String>| {
+    let set = |now: &mut Option<OneLine>, wanted: &Option<OneLine>| {
         if wanted.is_some() {
             now.clone_from(wanted);
         }

@@ -71,7 +71,7 @@ fn withdraw(at: &DecisionInput<'_>, record: &Maintenance, from: usize) -> Option
             ExternalState::Returning(why) if asked().any(|(other, _)| other < place) => {
                 let reason = format!("waiting until {why}");
                 Some(if at.intent.timed_out {
-                    Decision::Finished(Finish::TimedOut(reason))
+                    Decision::Finished(Finish::TimedOut(reason.into()))
                 } else {
                     Decision::Wait { reason, poll: true, wake: None }
                 })
@@ -93,7 +93,7 @@ fn ask_one(at: &DecisionInput<'_>, (place, gate): (usize, &GateRecord), own: boo
     };
     let (granted, said) = match &view.standing {
         ExternalState::Refused(why) | ExternalState::Failed(why) => {
-            return Some(Decision::Finished(Finish::Refused(why.to_string())));
+            return Some(Decision::Finished(Finish::Refused(why.to_string().into())));
         }
         // The prior state must be recorded before the first change.
         ExternalState::Absent if gate.memory != view.memory => {
@@ -122,7 +122,7 @@ fn ask_one(at: &DecisionInput<'_>, (place, gate): (usize, &GateRecord), own: boo
     }
     let reason = format!("waiting for {said}");
     Some(if at.intent.timed_out {
-        Decision::Finished(Finish::TimedOut(reason))
+        Decision::Finished(Finish::TimedOut(reason.into()))
     } else {
         let wake = at.lock.holder().and_then(Maintenance::expires_at).filter(|expires| *expires > at.now);
         Decision::Wait { reason, poll: true, wake }
@@ -229,7 +229,9 @@ pub(super) fn may_send(at: &DecisionInput<'_>, record: &Maintenance) -> Verdict 
         return Verdict::Done;
     };
     let fail = |why: String| {
-        Verdict::Fail(format!("{why}. The provider sends it no more requests under {0}. Release {0} first", holder.id))
+        Verdict::Fail(
+            format!("{why}. The provider sends it no more requests under {0}. Release {0} first", holder.id).into(),
+        )
     };
     let again = "Workloads can run on the server again";
     let outer = holder.gates.iter().enumerate().take(outer_gates(holder, record));
@@ -269,16 +271,16 @@ pub(super) fn enter(
     match &view.standing {
         ExternalState::Granted => Verdict::Done,
         ExternalState::Refused(why) | ExternalState::Failed(why) | ExternalState::Lost(why) => {
-            Verdict::Fail(why.to_string())
+            Verdict::Fail(why.to_string().into())
         }
         ExternalState::Returning(why) | ExternalState::Taken(why) => {
-            Verdict::Wait { why: why.to_string(), until: None }
+            Verdict::Wait { why: why.to_string().into(), until: None }
         }
-        ExternalState::Entering(why) => Verdict::Wait { why: format!("waiting for {why}"), until: None },
+        ExternalState::Entering(why) => Verdict::Wait { why: format!("waiting for {why}").into(), until: None },
         ExternalState::Waiting(why) => {
             let Some(entered) = entered.filter(|attempt| !matches!(attempt.reply, Reply::Refused { .. })) else {
                 return match entered {
-                    None => Verdict::Wait { why: why.to_string(), until: None },
+                    None => Verdict::Wait { why: why.to_string().into(), until: None },
                     Some(_) => pursue(Action::EnterGate, &progress.attempts, limits.settle, limits, now),
                 };
             };
@@ -286,7 +288,7 @@ pub(super) fn enter(
             // provider does.
             let until = after(entered.at, limits.graceful_shutdown);
             if now < until {
-                return Verdict::Wait { why: why.to_string(), until: Some(until) };
+                return Verdict::Wait { why: why.to_string().into(), until: Some(until) };
             }
             match &facts.capabilities {
                 None => Verdict::Look(Need::Capabilities),
@@ -294,9 +296,9 @@ pub(super) fn enter(
                     let forced = Action::Reset(ResetType::ForceOff);
                     pursue(forced, &progress.attempts, limits.power_change, limits, now)
                 }
-                Some(_) => {
-                    Verdict::Fail(format!("it was not entered in time ({why}), and a forced power-off is not possible"))
-                }
+                Some(_) => Verdict::Fail(
+                    format!("it was not entered in time ({why}), and a forced power-off is not possible").into(),
+                ),
             }
         }
         ExternalState::Absent | ExternalState::Leftovers(_) => {
@@ -323,7 +325,7 @@ pub(super) fn leave(
     match &view.standing {
         // A rejected request does not exist, so it cannot be withdrawn.
         ExternalState::Absent | ExternalState::Refused(_) | ExternalState::Taken(_) => Verdict::Done,
-        ExternalState::Returning(why) => Verdict::Wait { why: why.to_string(), until: None },
+        ExternalState::Returning(why) => Verdict::Wait { why: why.to_string().into(), until: None },
         // Leaving can take several calls, each for objects that the previous call left.
         ExternalState::Leftovers(_) if goes_on(progress, limits) => Verdict::Act(Action::LeaveGate),
         ExternalState::Waiting(_)
@@ -333,7 +335,7 @@ pub(super) fn leave(
         | ExternalState::Failed(_)
         | ExternalState::Leftovers(_) => {
             match pursue(Action::LeaveGate, &progress.attempts, limits.graceful_shutdown, limits, now) {
-                Verdict::Fail(what) => Verdict::Fail(format!("{what}: {}", view.standing)),
+                Verdict::Fail(what) => Verdict::Fail(format!("{what}: {}", view.standing).into()),
                 verdict => verdict,
             }
         }
@@ -350,12 +352,14 @@ fn awaits_node(record: &Maintenance, progress: &Progress, view: &GateView, now: 
     let (node, request, until) = (&awaited.node, &awaited.request, after(progress.since, awaited.timeout));
     if now >= until {
         let seconds = awaited.timeout.as_secs();
-        return Some(Verdict::Fail(format!("{node} was not Ready again within {seconds} s, so {request} stays")));
+        return Some(Verdict::Fail(
+            format!("{node} was not Ready again within {seconds} s, so {request} stays").into(),
+        ));
     }
     let (given_up, again) = (shown_time(until), after(now, drain::PAUSE).min(until));
     let what = if awaited.ready { format!("the kubelet of {node} to report") } else { format!("{node} to be Ready") };
     let why = format!("waiting for {what} again before {request} is removed (timeout at {given_up})");
-    Some(Verdict::Wait { why, until: Some(again) })
+    Some(Verdict::Wait { why: why.into(), until: Some(again) })
 }
 
 /// Returns true if the server is on after its maintenance, as far as the maintenance decides that.
@@ -384,9 +388,9 @@ fn ready_of(gates: &[GateRecord], spec: &Spec, facts: &Facts) -> Option<Verdict>
     let Some(view) = facts.gates.get(&place) else { return Some(Verdict::Look(Need::Gate(place))) };
     match &view.boot {
         Some(BootReadiness::Ready) => None,
-        Some(BootReadiness::Error(message)) => Some(Verdict::Fail(message.to_string())),
-        Some(BootReadiness::Pending(progress)) => Some(Verdict::Wait { why: progress.to_string(), until: None }),
-        None => Some(Verdict::Wait { why: "the boot configuration does not exist yet".to_owned(), until: None }),
+        Some(BootReadiness::Error(message)) => Some(Verdict::Fail(message.to_string().into())),
+        Some(BootReadiness::Pending(progress)) => Some(Verdict::Wait { why: progress.to_string().into(), until: None }),
+        None => Some(Verdict::Wait { why: "the boot configuration does not exist yet".into(), until: None }),
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) fn in_maintenance(at: &DecisionInput<'_>, record: &Maintenance) -> De
             }
             let reason = format!("waiting until {} is done with this server", actor.id);
             if at.intent.timed_out {
-                return Decision::Finished(Finish::TimedOut(reason));
+                return Decision::Finished(Finish::TimedOut(reason.into()));
             }
             let wake = actor.attachment.as_ref().and_then(|a| at.leases.until(a));
             return Decision::Wait { reason, poll: false, wake };
@@ -57,7 +57,7 @@ pub(super) fn in_maintenance(at: &DecisionInput<'_>, record: &Maintenance) -> De
         CompleteWhen::PowerState(wanted) => match &at.facts.machine {
             None => return Decision::Look(Need::Machine),
             Some(machine) if machine.power.settled() == Some(*wanted) => (Ok(()), format!("power {wanted}")),
-            Some(machine) => (Err(format!("power is {}, {wanted} ends it", machine.power)), String::new()),
+            Some(machine) => (Err(format!("power is {}, {wanted} ends it", machine.power).into()), String::new()),
         },
         CompleteWhen::Url(_) => match &at.facts.completion {
             None => return Decision::Look(Need::Completion),
@@ -66,7 +66,9 @@ pub(super) fn in_maintenance(at: &DecisionInput<'_>, record: &Maintenance) -> De
     };
     match said {
         Ok(()) => gives_back(at, record, Ending::CompletedBy(by.into())),
-        Err(reason) if at.intent.timed_out => Decision::Finished(Finish::TimedOut(format!("in maintenance: {reason}"))),
+        Err(reason) if at.intent.timed_out => {
+            Decision::Finished(Finish::TimedOut(format!("in maintenance: {reason}").into()))
+        }
         Err(reason) => Decision::Wait {
             reason: format!("in maintenance: {reason}"),
             poll: true,
@@ -113,7 +115,7 @@ fn checking(at: &DecisionInput<'_>, record: &Maintenance) -> Decision {
     };
     match checked {
         Verdict::Look(need) => Decision::Look(need),
-        Verdict::Fail(cause) => Decision::Change(RecordChange::RefuseUpdate(cause)),
+        Verdict::Fail(cause) => Decision::Change(RecordChange::RefuseUpdate(cause.into_raw())),
         // Admission starts the change.
         _ if awaits_turn => take_turn(at, record).unwrap_or(Decision::Change(RecordChange::BeginUpdate)),
         _ => Decision::Change(RecordChange::BeginUpdate),

@@ -5,6 +5,9 @@
 //! add a boot menu entry (DSP2046, `BootOption`). Configured values take precedence, then the BMC's
 //! list. The result is reported as proven or unproven; a boot from the drive is never assumed.
 
+use jiff::Timestamp;
+use shown_text::AsRaw;
+
 use super::{
     address,
     machine::{BootOption, BootOverride, Capabilities, MachineView, MediaSlot, PowerState},
@@ -18,8 +21,6 @@ use super::{
     state::{Maintenance, Progress},
     step::{Action, Reply},
 };
-
-use jiff::Timestamp;
 
 /// Targets of a virtual optical drive, most specific first. If a BMC distinguishes them, `Cd` is
 /// the physical drive.
@@ -35,7 +36,7 @@ fn is_stick(image: &str) -> bool {
 
 /// Returns a drive's name: the last segment of its path.
 fn name(slot: &MediaSlot) -> &str {
-    slot.slot.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
+    slot.slot.raw().trim_end_matches('/').rsplit('/').next().unwrap_or_default()
 }
 
 /// Splits a name for natural order: slot 2 before slot 10. iDRAC 10 boots only slot 1 but lists
@@ -82,8 +83,8 @@ fn rival<'a>(media: &'a [MediaSlot], chosen: &MediaSlot, image: &str) -> Option<
 /// A boot menu entry or a configured drive avoids the ambiguity.
 #[must_use]
 pub(super) fn held_unknown(boot: &BootSpec, has: &Capabilities, media: &[MediaSlot]) -> Option<String> {
-    let image = boot.image.as_deref().filter(|_| boot.method == BootMethod::VirtualMedia)?;
-    let chosen = choose_slot(media, image, has.media_slot.as_deref())?;
+    let image = boot.image.as_raw().filter(|_| boot.method == BootMethod::VirtualMedia)?;
+    let chosen = choose_slot(media, image, has.media_slot.as_raw())?;
     let apart = has.media_slot.is_some() || menu_may_tell(boot, has);
     let unknown = |slot: &&MediaSlot| slot.content() == Some("");
     let other = || media.iter().filter(|slot| !apart && takes(slot, image) == takes(chosen, image)).find(unknown);
@@ -104,12 +105,12 @@ pub fn missing_drive(boot: &BootSpec, has: &Capabilities, media: &[MediaSlot]) -
     if boot.method != BootMethod::VirtualMedia {
         return None;
     }
-    let image = boot.image.as_deref().unwrap_or_default();
+    let image = boot.image.as_raw().unwrap_or_default();
     let names = || media.iter().map(name).collect::<Vec<_>>().join(", ");
     if media.is_empty() {
         return Some(("method", "The machine does not have usable virtual media.".to_owned()));
     }
-    match (choose_slot(media, image, has.media_slot.as_deref()), &has.media_slot) {
+    match (choose_slot(media, image, has.media_slot.as_raw()), &has.media_slot) {
         (Some(_), _) => None,
         (None, Some(wanted)) => Some((
             "method",
@@ -138,14 +139,14 @@ pub fn missing_target(boot: &BootSpec, has: &Capabilities) -> Option<(&'static s
         return (!known)
             .then(|| ("method", format!("The machine cannot boot from {wanted} (boot_target); it lists {listed}.")));
     }
-    let known = |targets: &[&str]| has.boot_targets.iter().any(|listed| targets.contains(&listed.as_str()));
+    let known = |targets: &[&str]| has.boot_targets.iter().any(|listed| targets.contains(&listed.raw()));
     (!known(&OPTICAL) && !known(&STICK) && !menu_may_tell(boot, has))
         .then(|| ("method", format!("The machine does not have a boot target for a virtual drive; it lists {listed}.")))
 }
 
 /// Returns true if a boot menu entry's name matches a virtual drive of this kind.
 fn is_virtual(option: &BootOption, stick: bool) -> bool {
-    let text = format!("{} {}", option.name, option.path.as_deref().unwrap_or_default()).to_ascii_lowercase();
+    let text = format!("{} {}", option.name, option.path.as_raw().unwrap_or_default()).to_ascii_lowercase();
     let kinds: &[&str] = if stick { &["usb", "disk", "floppy", "stick"] } else { &["cd", "dvd", "optical", "media"] };
     text.contains("virtual") && kinds.iter().any(|kind| text.contains(kind))
 }
@@ -159,9 +160,9 @@ fn target(
     before: Option<&[BootOption]>,
     menu: &[BootOption],
 ) -> BootOverride {
-    let plain = |target: &str| BootOverride { target: Some(target.to_owned()), ..wanted_override(boot, false) };
+    let plain = |target: &str| BootOverride { target: Some(target.into()), ..wanted_override(boot, false) };
     if let Some(target) = &has.media_target {
-        return plain(target);
+        return plain(target.raw());
     }
     let lists = |wanted: &str| has.boot_targets.iter().any(|target| target == wanted);
     if menu_may_tell(boot, has) {
@@ -211,9 +212,9 @@ pub(super) fn wanted(
 
 /// Returns true if the server receives the image as a USB stick.
 fn into_stick(boot: &BootSpec, record: &Maintenance, has: &Capabilities) -> bool {
-    let image = boot.image.as_deref().unwrap_or_default();
+    let image = boot.image.as_raw().unwrap_or_default();
     let drives = record.prior.as_ref().map_or(&[][..], |prior| &prior.media);
-    match choose_slot(drives, image, has.media_slot.as_deref()) {
+    match choose_slot(drives, image, has.media_slot.as_raw()) {
         Some(slot) => is_stick(image) || !slot.is_optical(),
         None => is_stick(image),
     }
@@ -237,7 +238,7 @@ pub(super) fn proof(progress: &Progress, machine: &MachineView, limits: &Limits,
     let until = after(progress.since, limits.boot_progress);
     if now < until {
         let why = "the firmware has not applied the boot override yet".to_owned();
-        return Verdict::Wait { why, until: Some(until) };
+        return Verdict::Wait { why: why.into(), until: Some(until) };
     }
     Verdict::Concluded(OperationOutcome::Unproven)
 }
@@ -272,16 +273,16 @@ pub(super) fn insert(
         Action::Insert { slot, .. } => Some(slot),
         _ => None,
     });
-    let slot = if let Some(name) = chosen.filter(|name| refusal(name).is_none()) {
+    let slot = if let Some(name) = chosen.filter(|name| refusal(name.raw()).is_none()) {
         media.iter().find(|slot| slot.slot == *name).cloned()
     } else {
-        let left: Vec<MediaSlot> = media.iter().filter(|slot| refusal(&slot.slot).is_none()).cloned().collect();
-        choose_slot(&left, image, has.media_slot.as_deref()).cloned()
+        let left: Vec<MediaSlot> = media.iter().filter(|slot| refusal(slot.slot.raw()).is_none()).cloned().collect();
+        choose_slot(&left, image.raw(), has.media_slot.as_raw()).cloned()
     };
     let Some(slot) = slot else {
-        return Verdict::Fail(match chosen.and_then(|name| refusal(name)) {
-            Some(message) => format!("no virtual drive accepts this image; the last drive answered: {message}"),
-            None => "the machine does not have a virtual drive for this image".to_owned(),
+        return Verdict::Fail(match chosen.and_then(|name| refusal(name.raw())) {
+            Some(message) => format!("no virtual drive accepts this image; the last drive answered: {message}").into(),
+            None => "the machine does not have a virtual drive for this image".into(),
         });
     };
     let insert = Action::Insert { slot: slot.slot.clone(), image: image.clone(), write_protected: true };
@@ -289,13 +290,13 @@ pub(super) fn insert(
     let eject = |slot: &MediaSlot| {
         pursue(Action::Eject { slot: slot.slot.clone() }, &progress.attempts, limits.media, limits, now)
     };
-    if let Some(other) = rival(media, &slot, image) {
+    if let Some(other) = rival(media, &slot, image.raw()) {
         return eject(other);
     }
     match slot.content() {
         // Some machines report the image under a different name.
-        Some(found) if address::same(found, image) || accepted => Verdict::Done,
-        Some("") if !is_ours(record, &slot) => Verdict::Fail(unknown_medium(&slot)),
+        Some(found) if address::same(found, image.raw()) || accepted => Verdict::Done,
+        Some("") if !is_ours(record, &slot) => Verdict::Fail(unknown_medium(&slot).into()),
         Some(_) => eject(&slot),
         None if menu_may_tell(boot, has) && facts.menu_before.is_none() => Verdict::Look(Need::MenuBefore),
         None => pursue(insert, &progress.attempts, limits.media, limits, now),
@@ -323,9 +324,9 @@ pub(super) fn note_drive(record: &mut Maintenance, action: &Action) {
 #[must_use]
 pub fn wanted_override(boot: &BootSpec, there: bool) -> BootOverride {
     BootOverride {
-        enabled: Some(if boot.once { "Once" } else { "Continuous" }.to_owned()),
-        target: Some(boot.method.target().into_owned()),
-        mode: boot.boot_mode.map(|mode| mode.as_redfish().to_owned()),
+        enabled: Some(if boot.once { "Once" } else { "Continuous" }.into()),
+        target: Some(boot.method.target().into_owned().into()),
+        mode: boot.boot_mode.map(|mode| mode.as_redfish().into()),
         http_boot_uri: if boot.method == BootMethod::Http || boot.method.is_external() || there {
             boot.image.clone()
         } else {

@@ -71,7 +71,7 @@ pub(super) fn take(progress: &Progress, facts: &Facts, limits: &Limits, now: Tim
         Some(NodeView::Ours) => Verdict::Done,
         Some(NodeView::Free) => pursue(Action::TakeNode, &progress.attempts, limits.settle, limits, now),
         // Another component acquired it first. The server is still unchanged.
-        Some(NodeView::Held(by)) => Verdict::Wait { why: format!("its Node is held by {by}"), until: None },
+        Some(NodeView::Held(by)) => Verdict::Wait { why: format!("its Node is held by {by}").into(), until: None },
     }
 }
 
@@ -87,10 +87,13 @@ pub(super) fn give_back(
     let Some(seen) = &facts.node else { return Verdict::Look(Need::Node) };
     if let Some(cluster) = record.node.elsewhere(seen) {
         let node = record.node.taken.as_ref().map(|lease| lease.node.shown()).unwrap_or_default();
-        return Verdict::Fail(format!(
-            "the Lease of Node {node} is in another cluster (kube-system {cluster}), which this configuration does \
+        return Verdict::Fail(
+            format!(
+                "the Lease of Node {node} is in another cluster (kube-system {cluster}), which this configuration does \
              not reach"
-        ));
+            )
+            .into(),
+        );
     }
     match seen.view {
         NodeView::Ours => pursue(Action::ReturnNode, &progress.attempts, limits.settle, limits, now),
@@ -157,7 +160,7 @@ mod tests {
     fn a_lease_is_looked_for_in_its_own_cluster_only() {
         for view in [NodeView::Free, NodeView::Ours, NodeView::Held("other".into())] {
             let Verdict::Fail(why) = given_back(Some("c1"), Some("c2"), view) else { panic!() };
-            assert!(why.contains("n1") && why.contains("c1"), "{why}");
+            assert!(why.raw().contains("n1") && why.raw().contains("c1"), "{why}");
         }
         // If a role hides a cluster's UID, the name decides.
         for (taken_in, seen_in) in [(Some("c1"), Some("c1")), (None, Some("c1")), (Some("c1"), None), (None, None)] {

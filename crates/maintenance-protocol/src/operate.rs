@@ -1,5 +1,7 @@
 //! Rules of a one-shot power operation: sent once, proven by observation, never repeated blindly.
 
+use shown_text::AsRaw;
+
 pub use super::model::operation::{CompletionProof, OperationOutcome, OperationSpec, WhenOff};
 
 use jiff::Timestamp;
@@ -102,11 +104,11 @@ fn begin(
                 "it is {} first",
                 if machine.power == PowerState::PoweringOn { "powering on" } else { "powering off" }
             );
-            return Verdict::Wait { why, until: Some(until) };
+            return Verdict::Wait { why: why.into(), until: Some(until) };
         }
     }
     if let Some((_, problem)) = unreachable(&record.spec, [], machine.power, capabilities) {
-        return Verdict::Fail(problem);
+        return Verdict::Fail(problem.into());
     }
     // A Paused server's operating system has already halted.
     if paused && operation.reset == ResetType::GracefulShutdown {
@@ -121,12 +123,12 @@ fn begin(
             WhenOff::Skip => return Verdict::Concluded(OperationOutcome::Skipped),
             WhenOff::PowerOn => return Verdict::Act(Action::Reset(ResetType::On)),
             WhenOff::Error => {
-                return Verdict::Fail("the server is off, and when_off = \"error\" requires it to be on".to_owned());
+                return Verdict::Fail("the server is off, and when_off = \"error\" requires it to be on".into());
             }
         }
     }
     if !capabilities.can(operation.reset) {
-        return Verdict::Fail(format!("the machine does not accept {}", operation.reset));
+        return Verdict::Fail(format!("the machine does not accept {}", operation.reset).into());
     }
     Verdict::Act(action)
 }
@@ -154,7 +156,7 @@ fn start(
     if booted(operation, machine) {
         Verdict::Concluded(OperationOutcome::Proven)
     } else if now < until {
-        Verdict::Wait { why: "it is on and has not booted yet".to_owned(), until: Some(until) }
+        Verdict::Wait { why: "it is on and has not booted yet".into(), until: Some(until) }
     } else {
         Verdict::Concluded(OperationOutcome::Unproven)
     }
@@ -240,7 +242,7 @@ fn follow(
         let said = if last.reply == Reply::Accepted { "accepted" } else { "sent without a reply" };
         let (at, until_text) = (shown_time(last.answered_at()), shown_time(until));
         let why = format!("{action} was {said} at {at}; the server is observed until {until_text}");
-        return Verdict::Wait { why, until: Some(until) };
+        return Verdict::Wait { why: why.into(), until: Some(until) };
     }
     // The call was possibly carried out. A second call could hit a server that has just started.
     Verdict::Concluded(OperationOutcome::Unproven)
@@ -248,5 +250,5 @@ fn follow(
 
 /// Returns true if the operating system runs, or if that was not required.
 fn booted(operation: &OperationSpec, machine: &MachineView) -> bool {
-    operation.proof != CompletionProof::Boot || machine.boot_progress.as_deref() == Some("OSRunning")
+    operation.proof != CompletionProof::Boot || machine.boot_progress.as_raw() == Some("OSRunning")
 }

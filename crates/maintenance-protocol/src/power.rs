@@ -2,6 +2,7 @@
 //! observed state decides.
 
 use jiff::Timestamp;
+use shown_text::AsRaw;
 
 use super::{
     machine::{Capabilities, MachineView, PowerState, PowerTarget, ResetType},
@@ -136,7 +137,7 @@ pub fn switch_off(
     if attempts.is_empty()
         && let Some(settles) = settles(machine.power, since, limits).filter(|until| now < *until)
     {
-        return Verdict::Wait { why: format!("it is {} first", machine.power), until: Some(settles) };
+        return Verdict::Wait { why: format!("it is {} first", machine.power).into(), until: Some(settles) };
     }
     let forced_before = attempts_at(attempts, &FORCE_OFF).next().is_some();
     // A Paused machine does not run an operating system that could shut down.
@@ -155,7 +156,7 @@ pub fn switch_off(
                 if now >= until {
                     return Verdict::Act(SHUTDOWN);
                 }
-                return Verdict::Wait { why: format!("{SHUTDOWN} was refused: {message}"), until: Some(until) };
+                return Verdict::Wait { why: format!("{SHUTDOWN} was refused: {message}").into(), until: Some(until) };
             }
             // A permanently rejected shutdown is not requested again.
             Reply::Refused { .. } => {}
@@ -163,7 +164,7 @@ pub fn switch_off(
                 let until = after(last.answered_at(), limits.graceful_shutdown);
                 if now < until {
                     let why = format!("graceful, forced at {}", shown_time(until));
-                    return Verdict::Wait { why, until: Some(until) };
+                    return Verdict::Wait { why: why.into(), until: Some(until) };
                 }
                 // The first request was possibly never sent.
                 let arrived = attempts_at(attempts, &SHUTDOWN).filter(|it| !matches!(it.reply, Reply::Refused { .. }));
@@ -175,7 +176,7 @@ pub fn switch_off(
     }
     if !capabilities.can(ResetType::ForceOff) {
         let cause = format!("the power state is still {}, and the machine does not accept ForceOff", machine.power);
-        return Verdict::Fail(cause);
+        return Verdict::Fail(cause.into());
     }
     let verdict = pursue(FORCE_OFF, attempts, limits.power_change, limits, now);
     explain(verdict, machine, attempts)
@@ -212,9 +213,9 @@ pub fn switch_on(
             let until = settles(machine.power, from, limits).unwrap_or(now);
             if now < until {
                 let why = if rising { "it is powering on" } else { "it is powering off first" };
-                return Verdict::Wait { why: why.to_owned(), until: Some(until) };
+                return Verdict::Wait { why: why.into(), until: Some(until) };
             }
-            return Verdict::Fail(format!("it was still {} at {}", machine.power, shown_time(until)));
+            return Verdict::Fail(format!("it was still {} at {}", machine.power, shown_time(until)).into());
         }
         PowerState::Paused => return leave_pause(machine, capabilities, attempts, edge, limits, now),
         PowerState::Off | PowerState::Unknown => {
@@ -223,7 +224,7 @@ pub fn switch_on(
             let restarted = restarted.filter(|it| !matches!(it.reply, Reply::Refused { .. }));
             let until = restarted.map(|it| after(it.answered_at(), limits.power_change));
             if let Some(until) = until.filter(|until| now < *until) {
-                return Verdict::Wait { why: "it is restarting".to_owned(), until: Some(until) };
+                return Verdict::Wait { why: "it is restarting".into(), until: Some(until) };
             }
             return explain(pursue(ON, attempts, limits.power_change, limits, now), machine, attempts);
         }
@@ -236,12 +237,12 @@ pub fn switch_on(
         return Verdict::Done;
     };
     // If the machine reports boot progress, power alone proves little.
-    let progressed = machine.boot_progress.as_deref().is_none_or(|state| state != "None");
+    let progressed = machine.boot_progress.as_raw().is_none_or(|state| state != "None");
     let until = after(started.answered_at(), limits.power_change + limits.boot_progress);
     if progressed || now >= until {
         return Verdict::Done;
     }
-    Verdict::Wait { why: "power is on, boot progress is still None".to_owned(), until: Some(until) }
+    Verdict::Wait { why: "power is on, boot progress is still None".into(), until: Some(until) }
 }
 
 /// Starts a `Paused` machine with `ForceRestart`, because it accepts `On` without effect. Without
@@ -259,14 +260,14 @@ fn leave_pause(
         let until = after(started.answered_at(), limits.power_change);
         if now < until {
             let why = format!("it is Paused after On at {}", shown_time(started.answered_at()));
-            return Verdict::Wait { why, until: Some(until) };
+            return Verdict::Wait { why: why.into(), until: Some(until) };
         }
     }
     if edge {
         // The firmware already used the override, so a restart would boot production.
         return match started {
             None => Verdict::Again,
-            Some(_) => explain(Verdict::Fail("it was switched on and is Paused".to_owned()), machine, attempts),
+            Some(_) => explain(Verdict::Fail("it was switched on and is Paused".into()), machine, attempts),
         };
     }
     let action = if capabilities.can(ResetType::ForceRestart) {
@@ -274,7 +275,7 @@ fn leave_pause(
     } else if capabilities.can(ResetType::ForceOff) {
         FORCE_OFF
     } else {
-        return Verdict::Fail(NOT_STARTED.to_owned());
+        return Verdict::Fail(NOT_STARTED.into());
     };
     explain(pursue(action, attempts, limits.power_change, limits, now), machine, attempts)
 }
@@ -298,8 +299,8 @@ fn explain(verdict: Verdict, machine: &MachineView, attempts: &[Attempt]) -> Ver
         })
         .collect();
     story.dedup();
-    story.push(cause);
-    Verdict::Fail(format!("{}. The power state is {}.", story.join("; then "), machine.power))
+    story.push(cause.into_raw());
+    Verdict::Fail(format!("{}. The power state is {}.", story.join("; then "), machine.power).into())
 }
 
 /// Judges a change to `target` power with an unchanged boot configuration.

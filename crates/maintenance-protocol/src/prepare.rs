@@ -1,6 +1,7 @@
 //! Rules for preparation steps.
 
 use jiff::Timestamp;
+use shown_text::{AsRaw, OneLine};
 
 pub use super::model::facts::Facts;
 use super::{
@@ -112,7 +113,7 @@ pub fn judge(
                 && let Some(problem) =
                     cannot(record, capabilities).or_else(|| no_way(record, machine.power, capabilities))
             {
-                return Verdict::Fail(problem);
+                return Verdict::Fail(problem.into());
             }
             switch_off(machine, capabilities, attempts, progress.since, limits, now)
         }
@@ -152,7 +153,7 @@ pub fn judge(
                 && attempts.is_empty()
                 && let Some(problem) = no_way(record, machine.power, capabilities)
             {
-                return Verdict::Fail(problem);
+                return Verdict::Fail(problem.into());
             }
             let verdict = bring_to(target, machine, capabilities, attempts, progress.since, edge, limits, now);
             let boots_drive = record.spec.boot.as_ref().is_some_and(|boot| boot.method == BootMethod::VirtualMedia);
@@ -161,7 +162,7 @@ pub fn judge(
             }
             verdict
         }
-        _ => Verdict::Fail(format!("{step} is not a step of preparing")),
+        _ => Verdict::Fail(format!("{step} is not a step of preparing").into()),
     }
 }
 
@@ -272,7 +273,7 @@ fn not_a_live_iso(boot: &BootSpec) -> Option<(&'static str, &'static str)> {
             "The server's external system does not pass on ignition files here: build the file into the image.",
         ));
     }
-    let url = url::Url::parse(boot.image.as_deref().unwrap_or_default()).ok();
+    let url = url::Url::parse(boot.image.as_raw().unwrap_or_default()).ok();
     let plain = url.is_some_and(|url| {
         matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.query().is_none()
     });
@@ -287,11 +288,11 @@ fn not_a_live_iso(boot: &BootSpec) -> Option<(&'static str, &'static str)> {
 pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static str, String)> {
     use super::machine::ResetType::{ForceOff, GracefulShutdown, On};
     let mut missing = Vec::new();
-    let listed = |values: &[String]| values.join(", ");
+    let listed = |values: &[OneLine]| values.iter().map(OneLine::shown).collect::<Vec<_>>().join(", ");
     if let Some(operation) = spec.operation.as_ref().filter(|operation| !has.can(operation.reset)) {
         let resets: Vec<String> = has.resets.iter().map(ToString::to_string).collect();
         let accepted = if resets.is_empty() { "none".to_owned() } else { resets.join(", ") };
-        let who = has.resets_by.as_deref().unwrap_or("The machine");
+        let who = has.resets_by.as_raw().unwrap_or("The machine");
         missing.push(("operation", format!("{who} does not accept {}; it lists {accepted}.", operation.reset)));
     }
     if has.power_not_followed && matches!(spec.complete_when, Some(CompleteWhen::PowerState(_))) {
@@ -315,7 +316,7 @@ pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static st
     }
     let target = boot.method.target();
     if has.boot_targets.is_empty() {
-        let instead = has.instead_of_boot.as_deref().map(|text| format!(" {text}")).unwrap_or_default();
+        let instead = has.instead_of_boot.as_raw().map(|text| format!(" {text}")).unwrap_or_default();
         missing.push(("boot", format!("The machine does not support a boot override.{instead}")));
     } else if boot.method == BootMethod::VirtualMedia {
         missing.extend(media::missing_target(boot, has));

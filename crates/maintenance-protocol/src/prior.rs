@@ -80,9 +80,9 @@ pub(super) fn record(
     let why = format!("it shows {what}, so the server could not be restored");
     if now < until {
         return Verdict::Wait {
-            why: format!("{why}; the provider reads it until {}", shown_time(until)),
+            why: format!("{why}; the provider reads it until {}", shown_time(until)).into(),
             until: Some(until),
         };
     }
-    Verdict::Fail(format!("{why}. The server can be locked without server_power and boot configuration"))
+    Verdict::Fail(format!("{why}. The server can be locked without server_power and boot configuration").into())
 }

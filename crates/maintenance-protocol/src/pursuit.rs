@@ -124,12 +124,15 @@ fn pursue_as(
     let what = describe(last, sent.len());
     if now < until {
         let then = if again && repeats == Repeats::OnceAccepted { "sent again at" } else { "observed until" };
-        return Verdict::Wait { why: format!("{action} was {what}; {then} {}", shown_time(until)), until: Some(until) };
+        return Verdict::Wait {
+            why: format!("{action} was {what}; {then} {}", shown_time(until)).into(),
+            until: Some(until),
+        };
     }
     if again {
         return Verdict::Act(action);
     }
-    Verdict::Fail(format!("{action} was {what}, but did not take effect by {}", shown_time(until)))
+    Verdict::Fail(format!("{action} was {what}, but did not take effect by {}", shown_time(until)).into())
 }
 
 /// Describes a call that possibly reached the machine.
@@ -166,7 +169,7 @@ fn refused(
             if now >= due {
                 return Verdict::Act(action.clone());
             }
-            return Verdict::Wait { why: format!("{action} was refused: {message}"), until: Some(due) };
+            return Verdict::Wait { why: format!("{action} was refused: {message}").into(), until: Some(due) };
         }
         until = until.max(due);
     } else if matches!(action, Action::Reset(_)) {
@@ -176,10 +179,10 @@ fn refused(
     }
     let why = format!("{action} was refused: {message}");
     if now < until {
-        return Verdict::Wait { why, until: Some(until) };
+        return Verdict::Wait { why: why.into(), until: Some(until) };
     }
     let tries = attempts_at(attempts, action).count();
-    Verdict::Fail(if transient { format!("{why} (tried {tries} times)") } else { why })
+    Verdict::Fail(if transient { format!("{why} (tried {tries} times)").into() } else { why.into() })
 }
 
 /// Returns since when the machine has rejected the call temporarily without interruption. A period

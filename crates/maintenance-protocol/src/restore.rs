@@ -142,7 +142,7 @@ pub fn judge(
             Verdict::Done
         }
         Step::DisarmBoot => {
-            let wanted = BootOverride { enabled: Some("Disabled".to_owned()), ..BootOverride::default() };
+            let wanted = BootOverride { enabled: Some("Disabled".into()), ..BootOverride::default() };
             let change = Action::SetBoot { wanted, clear_http_boot_uri: false };
             match &machine.boot {
                 Some(found) if !found.is_disabled() => end_override(change, found, attempts, limits, now),
@@ -175,7 +175,7 @@ pub fn judge(
             bring_to(target, machine, capabilities, attempts, progress.since, false, limits, now)
         }
         Step::Verify => verify(record, prior, machine, facts, progress, limits, now),
-        _ => Verdict::Fail(format!("{step} is not a step of releasing")),
+        _ => Verdict::Fail(format!("{step} is not a step of releasing").into()),
     }
 }
 
@@ -236,7 +236,7 @@ fn verify(
     if differs.is_empty() {
         Verdict::Done
     } else {
-        Verdict::Fail(format!("it differs from its prior state: {}", differs.join("; ")))
+        Verdict::Fail(format!("it differs from its prior state: {}", differs.join("; ")).into())
     }
 }
 

@@ -29,7 +29,7 @@ pub fn begun(progress: &Progress) -> Option<(&str, &Attempt)> {
     let last = progress.attempts.last().filter(|_| progress.step() == Some(Step::Service))?;
     match (&last.action, &last.reply) {
         (_, Reply::Refused { .. }) => None,
-        (Action::BeginService { stamp }, _) => Some((stamp, last)),
+        (Action::BeginService { stamp }, _) => Some((stamp.raw(), last)),
         _ => None,
     }
 }
@@ -48,24 +48,26 @@ pub(super) fn begin(progress: &Progress, facts: &Facts, limits: &Limits, now: Ti
         && let Reply::Refused { message, transient } = &last.reply
     {
         if !transient {
-            return Verdict::Fail(message.to_string());
+            return Verdict::Fail(message.to_string().into());
         }
         if progress.attempts.len() >= MOST_TRIES {
-            return Verdict::Fail(format!("{message} (tried {} times)", progress.attempts.len()));
+            return Verdict::Fail(format!("{message} (tried {} times)", progress.attempts.len()).into());
         }
         let until = after(last.answered_at(), limits.retry_pause);
         if now < until {
-            return Verdict::Wait { why: format!("refused: {message}"), until: Some(until) };
+            return Verdict::Wait { why: format!("refused: {message}").into(), until: Some(until) };
         }
     }
     let Some(view) = &facts.service else { return Verdict::Look(Need::Service) };
     match &view.state {
         ServiceState::Ready => Verdict::Act(Action::BeginService { stamp: view.stamp.clone() }),
-        ServiceState::Busy(why) => Verdict::Wait { why: format!("waiting for {why}"), until: None },
-        ServiceState::Impossible(why) | ServiceState::Failed(why) => Verdict::Fail(why.to_string()),
-        ServiceState::Running(why) | ServiceState::Other(why) => Verdict::Wait { why: why.to_string(), until: None },
+        ServiceState::Busy(why) => Verdict::Wait { why: format!("waiting for {why}").into(), until: None },
+        ServiceState::Impossible(why) | ServiceState::Failed(why) => Verdict::Fail(why.to_string().into()),
+        ServiceState::Running(why) | ServiceState::Other(why) => {
+            Verdict::Wait { why: why.to_string().into(), until: None }
+        }
         ServiceState::Idle { .. } => {
-            Verdict::Wait { why: "the service's state does not show if it can start".to_owned(), until: None }
+            Verdict::Wait { why: "the service's state does not show if it can start".into(), until: None }
         }
     }
 }
@@ -86,9 +88,11 @@ pub(super) fn under_way(at: &DecisionInput<'_>, record: &Maintenance, progress: 
         Next::Begun => Some(Decision::Change(RecordChange::Replied(Reply::Accepted))),
         Next::Over(verdict) => ended(verdict),
         Next::Wait(why, _) if at.intent.timed_out => {
-            Some(Decision::Finished(Finish::TimedOut(format!("{}: {why}", progress.text()))))
+            Some(Decision::Finished(Finish::TimedOut(format!("{}: {why}", progress.text()).into())))
         }
-        Next::Wait(why, until) => Some(perform(at, "preparing", progress, Step::Service, Verdict::Wait { why, until })),
+        Next::Wait(why, until) => {
+            Some(perform(at, "preparing", progress, Step::Service, Verdict::Wait { why: why.into(), until }))
+        }
     }
 }
 
@@ -109,7 +113,7 @@ fn follow(call: &Attempt, state: &ServiceState, limits: &Limits, now: Timestamp)
         ServiceState::Running(_) if !accepted => Next::Begun,
         ServiceState::Running(doing) => Next::Wait(doing.to_string(), None),
         ServiceState::Failed(message) | ServiceState::Impossible(message) => {
-            Next::Over(Verdict::Fail(message.to_string()))
+            Next::Over(Verdict::Fail(message.to_string().into()))
         }
         ServiceState::Idle { ran: Some(true) } => over(OperationOutcome::Proven),
         ServiceState::Idle { ran: None } if accepted => over(OperationOutcome::Accepted),

@@ -129,7 +129,7 @@ pub(super) fn take_turn(at: &DecisionInput<'_>, record: &Maintenance) -> Option<
             format!("waiting until {}: an earlier process's call can still change the server", shown_time(until));
         return Some(match (at.intent.stop, at.intent.timed_out) {
             (true, _) => Decision::Finished(Finish::Interrupted),
-            (_, true) => Decision::Finished(Finish::TimedOut(reason)),
+            (_, true) => Decision::Finished(Finish::TimedOut(reason.into())),
             _ => Decision::Wait { reason, poll: false, wake: Some(until) },
         });
     }
@@ -140,17 +140,19 @@ pub(super) fn take_turn(at: &DecisionInput<'_>, record: &Maintenance) -> Option<
             let reason = "the lease has expired and is being renewed".to_owned();
             match (at.intent.stop, at.intent.timed_out) {
                 (true, _) => Decision::Finished(Finish::Interrupted),
-                (_, true) => Decision::Finished(Finish::TimedOut(reason)),
+                (_, true) => Decision::Finished(Finish::TimedOut(reason.into())),
                 _ => Decision::Wait { reason, poll: true, wake: None },
             }
         }
         Turn::Yours => Decision::Change(RecordChange::Admit(record.phase.clone())),
         Turn::ReclaimOverdue(_) | Turn::Wait { .. } if at.intent.stop => Decision::Finished(Finish::Interrupted),
         Turn::ReclaimOverdue(uid) if at.intent.timed_out => {
-            Decision::Finished(Finish::TimedOut(not_reclaimed(at, &uid)))
+            Decision::Finished(Finish::TimedOut(not_reclaimed(at, &uid).into()))
         }
         Turn::ReclaimOverdue(uid) => Decision::Change(RecordChange::Reclaim(uid)),
-        Turn::Wait { reason, .. } if at.intent.timed_out => Decision::Finished(Finish::TimedOut(reason.to_string())),
+        Turn::Wait { reason, .. } if at.intent.timed_out => {
+            Decision::Finished(Finish::TimedOut(reason.to_string().into()))
+        }
         Turn::Wait { reason, wake } => waiting(&reason, wake),
     })
 }
@@ -208,6 +210,6 @@ pub(super) fn perform(
         Verdict::Again => Decision::Change(RecordChange::BeginRelease(Ending::Failed(
             format!("{step}: another tool keeps switching the machine on while it is prepared").into(),
         ))),
-        Verdict::Fail(cause) => Decision::Change(RecordChange::BeginRelease(Ending::Failed(cause.into()))),
+        Verdict::Fail(cause) => Decision::Change(RecordChange::BeginRelease(Ending::Failed(cause))),
     }
 }

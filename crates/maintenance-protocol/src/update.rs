@@ -4,6 +4,8 @@
 //! Until the change is complete, the record contains both specifications. A process that continues
 //! after a crash can therefore complete the change or roll it back.
 
+use shown_text::AsRaw;
+
 pub use super::model::update::{Stage, Undone, Update};
 
 use std::borrow::Cow;
@@ -302,15 +304,15 @@ pub fn check(record: &Maintenance, facts: &Facts) -> Verdict {
         if boot.image.is_some() {
             match &facts.image {
                 None => return Verdict::Look(Need::Image),
-                Some(Err(problem)) => return Verdict::Fail(format!("{}: {problem}", Step::CheckImage)),
+                Some(Err(problem)) => return Verdict::Fail(format!("{}: {problem}", Step::CheckImage).into()),
                 Some(Ok(())) => {}
             }
         }
         if let (BootMethod::VirtualMedia, Some(image)) = (&boot.method, &boot.image) {
             let Some(media) = &facts.media else { return Verdict::Look(Need::Media) };
             let Some(has) = &facts.capabilities else { return Verdict::Look(Need::Capabilities) };
-            if media::choose_slot(media, image, has.media_slot.as_deref()).is_none() {
-                return Verdict::Fail("the machine does not have a virtual drive for this image".to_owned());
+            if media::choose_slot(media, image.raw(), has.media_slot.as_raw()).is_none() {
+                return Verdict::Fail("the machine does not have a virtual drive for this image".into());
             }
         }
     }
@@ -318,12 +320,12 @@ pub fn check(record: &Maintenance, facts: &Facts) -> Verdict {
     let missing = prepare::missing_capabilities(spec, capabilities);
     if !missing.is_empty() {
         let missing: Vec<String> = missing.into_iter().map(|(_, problem)| problem).collect();
-        return Verdict::Fail(missing.join(" "));
+        return Verdict::Fail(missing.join(" ").into());
     }
     let Some(machine) = &facts.machine else { return Verdict::Look(Need::Machine) };
     let systems = record.gates.iter().map(|gate| &gate.system);
     match power::unreachable(spec, systems, machine.power, capabilities) {
-        Some((_, problem)) => Verdict::Fail(problem),
+        Some((_, problem)) => Verdict::Fail(problem.into()),
         None => Verdict::Done,
     }
 }

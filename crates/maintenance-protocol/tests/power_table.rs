@@ -15,6 +15,7 @@ mod run;
 
 use std::collections::BTreeMap;
 
+use machine::{MESSAGE, Machine, Obeys};
 use maintenance_protocol::{
     machine::{Capabilities, PowerState, PowerTarget, ResetType},
     operate::{CompletionProof, OperationOutcome, OperationSpec, WhenOff},
@@ -24,9 +25,8 @@ use maintenance_protocol::{
     spec::{BootMethod, BootSpec, MaintenanceKind, Spec},
     state::Phase,
 };
-
-use machine::{MESSAGE, Machine, Obeys};
 use run::{Run, hold, release};
+use shown_text::OneLine;
 
 const STATES: [PowerState; 6] = [
     PowerState::On,
@@ -72,7 +72,7 @@ fn lists() -> impl Iterator<Item = Vec<ResetType>> {
 }
 
 fn capabilities(resets: &[ResetType]) -> Capabilities {
-    let boot_targets = ["None", "Pxe", "Hdd"].map(str::to_owned).to_vec();
+    let boot_targets = ["None", "Pxe", "Hdd"].map(OneLine::from).to_vec();
     Capabilities { resets: resets.to_vec(), boot_targets, ..Capabilities::default() }
 }
 

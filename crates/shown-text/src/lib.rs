@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-pub use one_line::OneLine;
+pub use one_line::{AsRaw, OneLine};
 
 mod one_line;
 

@@ -16,7 +16,10 @@ use super::line;
 /// raw text, so a record that is read and written again does not change. Comparisons use the raw
 /// text, so that two different texts never count as one.
 #[derive(Clone, Default)]
-pub struct OneLine {
+pub struct OneLine(Box<Text>);
+
+#[derive(Clone, Default)]
+struct Text {
     raw: String,
     /// The escaped text. `None` if it equals the raw text.
     shown: Option<Box<str>>,
@@ -26,25 +29,25 @@ impl OneLine {
     /// Returns the raw text, to send it back or to compare it. Never print it.
     #[must_use]
     pub fn raw(&self) -> &str {
-        &self.raw
+        &self.0.raw
     }
 
     /// Returns the raw text as a value. See [`OneLine::raw`].
     #[must_use]
     pub fn into_raw(self) -> String {
-        self.raw
+        self.0.raw
     }
 
     /// Returns the text that people see.
     #[must_use]
     pub fn shown(&self) -> &str {
-        self.shown.as_deref().unwrap_or(&self.raw)
+        self.0.shown.as_deref().unwrap_or(&self.0.raw)
     }
 
     /// Returns true if the text is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.raw.is_empty()
+        self.0.raw.is_empty()
     }
 }
 
@@ -54,7 +57,7 @@ impl From<String> for OneLine {
             Cow::Owned(shown) => Some(shown.into_boxed_str()),
             Cow::Borrowed(_) => None,
         };
-        Self { raw, shown }
+        Self(Box::new(Text { raw, shown }))
     }
 }
 
@@ -70,10 +73,22 @@ impl From<&String> for OneLine {
     }
 }
 
+/// Returns the raw text of an optional [`OneLine`]. See [`OneLine::raw`].
+pub trait AsRaw {
+    /// Returns the raw text, to send it back or to compare it. Never print it.
+    fn as_raw(&self) -> Option<&str>;
+}
+
+impl AsRaw for Option<OneLine> {
+    fn as_raw(&self) -> Option<&str> {
+        self.as_ref().map(OneLine::raw)
+    }
+}
+
 /// Allows to look up a raw text in a map or a set.
 impl Borrow<str> for OneLine {
     fn borrow(&self) -> &str {
-        &self.raw
+        &self.0.raw
     }
 }
 
@@ -86,13 +101,13 @@ impl fmt::Display for OneLine {
 /// Quotes the raw text, because quoting escapes it already.
 impl fmt::Debug for OneLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.raw, f)
+        fmt::Debug::fmt(&self.0.raw, f)
     }
 }
 
 impl PartialEq for OneLine {
     fn eq(&self, other: &Self) -> bool {
-        self.raw == other.raw
+        self.0.raw == other.0.raw
     }
 }
 
@@ -106,55 +121,61 @@ impl PartialOrd for OneLine {
 
 impl Ord for OneLine {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.raw.cmp(&other.raw)
+        self.0.raw.cmp(&other.0.raw)
     }
 }
 
 impl hash::Hash for OneLine {
     fn hash<H: hash::Hasher>(&self, state: &mut H) {
-        self.raw.hash(state);
+        self.0.raw.hash(state);
     }
 }
 
 impl PartialEq<str> for OneLine {
     fn eq(&self, other: &str) -> bool {
-        self.raw == other
+        self.0.raw == other
     }
 }
 
 impl PartialEq<&str> for OneLine {
     fn eq(&self, other: &&str) -> bool {
-        self.raw == *other
+        self.0.raw == *other
     }
 }
 
 impl PartialEq<String> for OneLine {
     fn eq(&self, other: &String) -> bool {
-        self.raw == *other
+        self.0.raw == *other
+    }
+}
+
+impl PartialEq<Cow<'_, str>> for OneLine {
+    fn eq(&self, other: &Cow<'_, str>) -> bool {
+        self.0.raw == *other
     }
 }
 
 impl PartialEq<OneLine> for str {
     fn eq(&self, other: &OneLine) -> bool {
-        self == other.raw
+        self == other.0.raw
     }
 }
 
 impl PartialEq<OneLine> for &str {
     fn eq(&self, other: &OneLine) -> bool {
-        *self == other.raw
+        *self == other.0.raw
     }
 }
 
 impl PartialEq<OneLine> for String {
     fn eq(&self, other: &OneLine) -> bool {
-        *self == other.raw
+        *self == other.0.raw
     }
 }
 
 impl Serialize for OneLine {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.raw)
+        serializer.serialize_str(&self.0.raw)
     }
 }
 

@@ -12,6 +12,12 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
+use super::{
+    ClusterApiSettings, ID, MachineName,
+    gate::MACHINE,
+    machine::{Machine, OUR_SERVER, replaces_by_hand},
+    metal3_machines::Metal3Machines,
+};
 use crate::{
     backend::{
         BackendError, ExternalRequestRef,
@@ -19,13 +25,6 @@ use crate::{
     },
     clock::Clock,
     kubernetes::{ClusterError, Mirror, RequestInfo},
-};
-
-use super::{
-    ClusterApiSettings, ID, MachineName,
-    gate::MACHINE,
-    machine::{Machine, OUR_SERVER, replaces_by_hand},
-    metal3_machines::Metal3Machines,
 };
 
 pub(super) const GROUP: &str = "cluster.x-k8s.io";
@@ -166,7 +165,8 @@ impl Clusters {
             Err(BackendError::Denied { .. }) if !named.is_empty() => {}
             Err(BackendError::Denied { message }) => {
                 return Err(BackendError::Denied {
-                    message: format!("{message}. Set METAL_CLUSTER_API_NAMESPACE to the namespace of the Machines"),
+                    message: format!("{message}. Set METAL_CLUSTER_API_NAMESPACE to the namespace of the Machines")
+                        .into(),
                 });
             }
             Err(error) => return Err(error),

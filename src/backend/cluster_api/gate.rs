@@ -5,6 +5,12 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use kube::core::DynamicObject;
 
+use super::{
+    ID, MachineName, change,
+    clusters::{Clusters, meaning, request},
+    machine::{HOOK, LabelValue, MAINTENANCE, Machine, Node, SKIP_REMEDIATION},
+    standing::{ClusterView, behind, standing},
+};
 use crate::{
     backend::{BackendError, ExternalRequestRef, Gate, Outlook, Rejection, cluster},
     clock::within,
@@ -12,13 +18,6 @@ use crate::{
         aliases::SystemUuid,
         gate::{AwaitedNode, ExternalRequest, ExternalState, ExternalSystem, GateView, Loss, QueueAuthority},
     },
-};
-
-use super::{
-    ID, MachineName, change,
-    clusters::{Clusters, meaning, request},
-    machine::{HOOK, LabelValue, MAINTENANCE, Machine, Node, SKIP_REMEDIATION},
-    standing::{ClusterView, behind, standing},
 };
 
 /// Memory key: the Machine, as `namespace/name`.
@@ -153,7 +152,8 @@ impl MachineGate {
                         "{} requested a Machine whose {key} cluster is {theirs}, but this configuration uses {here}: \
                          set cluster_api.{setting}",
                         wish.id
-                    ),
+                    )
+                    .into(),
                 });
             }
         }

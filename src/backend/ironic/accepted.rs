@@ -8,15 +8,14 @@ use std::{
     sync::{MutexGuard, PoisonError},
 };
 
+use super::{
+    machine::{NEXT, NodeMachine},
+    node::Node,
+};
 use crate::{
     backend::{BackendError, Machine as _},
     maintenance::machine::ResetType,
     shown,
-};
-
-use super::{
-    machine::{NEXT, NodeMachine},
-    node::Node,
 };
 
 #[derive(Clone, Debug)]
@@ -39,7 +38,7 @@ impl NodeMachine {
             // Repeating a change to a fixed state is safe.
             Some(ResetType::On | ResetType::ForceOff) => self.rejected(&request, &answer, true),
             None | Some(ResetType::GracefulShutdown) => self.rejected(&request, &answer, false),
-            Some(_) => BackendError::OutcomeUnknown { address: self.address(), request, answer },
+            Some(_) => BackendError::OutcomeUnknown { address: self.address(), request, answer: answer.into() },
         }
     }
 

@@ -82,7 +82,7 @@ fn is_of_ironic(body: &str) -> bool {
 pub(super) fn is_no_node(error: &BackendError) -> bool {
     match error {
         BackendError::Rejected { status: 404, message, transient: false, .. } => {
-            message.starts_with("Node ") && message.contains("could not be found")
+            message.raw().starts_with("Node ") && message.raw().contains("could not be found")
         }
         _ => false,
     }
@@ -101,23 +101,24 @@ pub(super) fn error(
     let message = message(body);
     let (address, request) = (address.to_owned(), request.to_owned());
     match meaning(status, &message) {
-        Meaning::Unauthenticated => {
-            BackendError::Denied { message: format!("{address}: {request}: the credentials were refused ({message})") }
-        }
+        Meaning::Unauthenticated => BackendError::Denied {
+            message: format!("{address}: {request}: the credentials were refused ({message})").into(),
+        },
         Meaning::Denied => BackendError::Denied {
-            message: format!("{address}: {request}: not allowed ({message}). The Ironic guide lists the policy rules"),
+            message: format!("{address}: {request}: not allowed ({message}). The Ironic guide lists the policy rules")
+                .into(),
         },
         Meaning::Version => BackendError::Unsupported { address, what: format!("{request}: {message}") },
         Meaning::Unknown if changes => {
-            BackendError::OutcomeUnknown { address, request, answer: format!("{status}: {message}") }
+            BackendError::OutcomeUnknown { address, request, answer: format!("{status}: {message}").into() }
         }
         Meaning::NotFound if !is_of_ironic(body) => {
             let message = format!("the answer is not from Ironic ({message})");
-            BackendError::Rejected { address, request, status, message, retry_after, transient: true }
+            BackendError::Rejected { address, request, status, message: message.into(), retry_after, transient: true }
         }
         meaning => {
             let transient = matches!(meaning, Meaning::Locked | Meaning::Busy | Meaning::Unknown);
-            BackendError::Rejected { address, request, status, message, retry_after, transient }
+            BackendError::Rejected { address, request, status, message: message.into(), retry_after, transient }
         }
     }
 }

@@ -10,16 +10,16 @@ use async_trait::async_trait;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{
-    backend::{BackendError, BootControl},
-    maintenance::machine::{BootMode, BootOverride, Capabilities},
-};
-
 use super::{
     fleet::IronicNodes,
     machine::NodeMachine,
     moment::Boot,
     node::{LEAST, Node},
+};
+use crate::{
+    backend::{BackendError, BootControl},
+    maintenance::machine::{BootMode, BootOverride, Capabilities},
+    shown::{AsRaw, OneLine},
 };
 
 const DEVICE: &str = "/management/boot_device";
@@ -46,10 +46,10 @@ fn device_of(target: &str) -> Option<&'static str> {
     DEVICES.iter().find(|(_, name)| *name == target).map(|(device, _)| *device)
 }
 
-fn mode_of(node: &Node) -> Option<String> {
+fn mode_of(node: &Node) -> Option<OneLine> {
     match node.boot_mode.as_deref() {
-        Some("uefi") => Some(BootMode::Uefi.as_redfish().to_owned()),
-        Some("bios") => Some(BootMode::Legacy.as_redfish().to_owned()),
+        Some("uefi") => Some(BootMode::Uefi.as_redfish().into()),
+        Some("bios") => Some(BootMode::Legacy.as_redfish().into()),
         _ => None,
     }
 }
@@ -59,8 +59,8 @@ fn view(body: &Value, node: &Node) -> Option<BootOverride> {
     let device = body["boot_device"].as_str()?;
     let enabled = body["persistent"].as_bool().map(|all| if all { "Continuous" } else { "Once" }.to_owned());
     Some(BootOverride {
-        enabled,
-        target: Some(target_of(device).map_or_else(|| device.to_owned(), str::to_owned)),
+        enabled: enabled.map(OneLine::from),
+        target: Some(target_of(device).map_or_else(|| device.to_owned(), str::to_owned).into()),
         mode: mode_of(node),
         ..BootOverride::default()
     })
@@ -70,11 +70,15 @@ fn view(body: &Value, node: &Node) -> Option<BootOverride> {
 /// restore that state. `clears`: a device can be cleared. `cleared`: we set the disk as the
 /// replacement for no device.
 fn or_none(seen: Option<BootOverride>, node: &Node, clears: bool, cleared: bool) -> Option<BootOverride> {
-    let is_disk = |it: &BootOverride| it.target.as_deref() == target_of(DISK);
-    let holds_once = |it: &BootOverride| it.enabled.as_deref() != Some("Continuous");
+    let is_disk = |it: &BootOverride| it.target.as_raw() == target_of(DISK);
+    let holds_once = |it: &BootOverride| it.enabled.as_raw() != Some("Continuous");
     if clears && seen.as_ref().is_none_or(|it| cleared && is_disk(it) && holds_once(it)) {
         let enabled = Some("Disabled".to_owned());
-        return Some(BootOverride { enabled, mode: mode_of(node), ..BootOverride::default() });
+        return Some(BootOverride {
+            enabled: enabled.map(OneLine::from),
+            mode: mode_of(node),
+            ..BootOverride::default()
+        });
     }
     seen
 }
@@ -93,7 +97,7 @@ pub(super) fn is_missing(error: &BackendError) -> bool {
 /// with 500. A conductor timeout is excluded because it does not concern the node.
 fn is_unreadable(error: &BackendError) -> bool {
     match error {
-        BackendError::Rejected { status: 500, message, .. } => !message.contains("Timed out waiting for a reply"),
+        BackendError::Rejected { status: 500, message, .. } => !message.raw().contains("Timed out waiting for a reply"),
         _ => false,
     }
 }
@@ -170,17 +174,17 @@ async fn read_supported(fleet: &IronicNodes, node: &Node) -> Result<Vec<String>,
 /// Adds the node's boot capabilities.
 pub(super) async fn capabilities(fleet: &IronicNodes, node: &Node, has: &mut Capabilities) -> Result<(), BackendError> {
     let devices = supported(fleet, node).await?;
-    has.boot_targets = devices.iter().filter_map(|device| target_of(device).map(str::to_owned)).collect();
+    has.boot_targets = devices.iter().filter_map(|device| target_of(device).map(OneLine::from)).collect();
     if has.boot_targets.is_empty() {
         return Ok(());
     }
-    has.boot_enabled = vec!["Once".to_owned()];
+    has.boot_enabled = vec!["Once".into()];
     // Without a previous device, a permanent setting could not be undone.
     if observe(fleet, node).await?.device.is_some_and(|set| !set.is_disabled()) {
-        has.boot_enabled.push("Continuous".to_owned());
+        has.boot_enabled.push("Continuous".into());
     }
     if node.boot_mode.is_some() && fleet.client.has(SET_MODE).await? {
-        has.boot_modes = vec![BootMode::Uefi.as_redfish().to_owned(), BootMode::Legacy.as_redfish().to_owned()];
+        has.boot_modes = vec![BootMode::Uefi.as_redfish().into(), BootMode::Legacy.as_redfish().into()];
     }
     Ok(())
 }
@@ -245,7 +249,7 @@ impl BootControl for NodeMachine {
         }
         let node = self.before_change(request).await?;
         if let Some(mode) = wanted.mode.as_ref().filter(|mode| Some(*mode) != mode_of(&node).as_ref()) {
-            self.set_mode(&node, mode).await?;
+            self.set_mode(&node, mode.raw()).await?;
         }
         if !sets_device {
             return Ok(());
@@ -255,8 +259,8 @@ impl BootControl for NodeMachine {
         }
         let found = read(&self.fleet, &node).await?.device;
         let target = wanted.target.clone().or_else(|| found.as_ref().and_then(|found| found.target.clone()));
-        let device = target.as_deref().and_then(device_of).ok_or_else(|| {
-            let shown = target.as_deref().unwrap_or("none");
+        let device = target.as_raw().and_then(device_of).ok_or_else(|| {
+            let shown = target.as_raw().unwrap_or("none");
             self.fleet.client.unsupported(format!("Ironic does not support the boot target {shown}"))
         })?;
         let enabled = wanted.enabled.clone().or_else(|| found.as_ref().and_then(|found| found.enabled.clone()));
@@ -264,7 +268,7 @@ impl BootControl for NodeMachine {
         if same {
             return Ok(());
         }
-        set(&self.fleet, &node, device, enabled.as_deref() == Some("Continuous")).await
+        set(&self.fleet, &node, device, enabled.as_raw() == Some("Continuous")).await
     }
 }
 
@@ -296,7 +300,7 @@ mod tests {
             address: String::new(),
             request: String::new(),
             status,
-            message: message.to_owned(),
+            message: message.into(),
             retry_after: None,
             transient: true,
         };
@@ -309,9 +313,9 @@ mod tests {
     fn a_device_is_seen_as_an_override() {
         let node = Node { boot_mode: Some("uefi".into()), ..Node::default() };
         let seen = view(&json!({ "boot_device": "cdrom", "persistent": false }), &node).unwrap();
-        assert_eq!(seen.target.as_deref(), Some("Cd"));
-        assert_eq!(seen.enabled.as_deref(), Some("Once"));
-        assert_eq!(seen.mode.as_deref(), Some("UEFI"));
+        assert_eq!(seen.target.as_raw(), Some("Cd"));
+        assert_eq!(seen.enabled.as_raw(), Some("Once"));
+        assert_eq!(seen.mode.as_raw(), Some("UEFI"));
         assert_eq!(view(&json!({ "boot_device": null, "persistent": null }), &node), None, "unknown, or none");
         let cleared = or_none(None, &node, true, false).unwrap();
         assert!(
@@ -325,7 +329,7 @@ mod tests {
         assert_eq!(or_none(Some(seen.clone()), &node, true, true), Some(seen));
         assert!(can_clear(&["pxe".to_owned(), "disk".to_owned()]) && !can_clear(&["disk".to_owned()]));
         let unknown = view(&json!({ "boot_device": "wanboot", "persistent": null }), &node).unwrap();
-        assert_eq!((unknown.target.as_deref(), unknown.enabled), (Some("wanboot"), None));
+        assert_eq!((unknown.target.as_raw(), unknown.enabled), (Some("wanboot"), None));
         assert_eq!(device_of("Hdd"), Some("disk"));
     }
 }

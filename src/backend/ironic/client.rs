@@ -11,6 +11,12 @@ use serde_json::Value;
 use tokio::sync::{OnceCell, Semaphore};
 use url::Url;
 
+use super::{
+    answer,
+    keystone::{Keystone, Token},
+    node::LEAST,
+    settings::{IronicAccess, IronicSettings, IronicTrust},
+};
 use crate::{
     backend::{
         BackendError, before_change,
@@ -19,13 +25,6 @@ use crate::{
     clock::{Clock, no_answer_within, within},
     outbound::{self, HttpClient, Refused, Route},
     tls,
-};
-
-use super::{
-    answer,
-    keystone::{Keystone, Token},
-    node::LEAST,
-    settings::{IronicAccess, IronicSettings, IronicTrust},
 };
 
 /// The request header with the API version.
@@ -178,7 +177,7 @@ impl Client {
     }
 
     fn withheld(&self, cause: String) -> BackendError {
-        BackendError::Withheld { address: self.address(), cause }
+        BackendError::Withheld { address: self.address(), cause: cause.into() }
     }
 
     pub(super) fn unsupported(&self, what: String) -> BackendError {
@@ -316,7 +315,7 @@ impl Client {
                 if let Some(refused) = outbound::refusal(&error) {
                     return Err(self.withheld(refused));
                 }
-                Err(BackendError::Unreachable { address: self.address(), cause: web::cause(&error) })
+                Err(BackendError::Unreachable { address: self.address(), cause: web::cause(&error).into() })
             }
             Some(Err(error)) => Err(self.reply_lost(method, path, web::cause(&error))),
             None => Err(self.reply_lost(method, path, no_answer_within(limit))),
@@ -324,7 +323,7 @@ impl Client {
     }
 
     fn reply_lost(&self, method: &Method, path: &str, cause: String) -> BackendError {
-        BackendError::ReplyLost { address: self.address(), request: format!("{method} {path}"), cause }
+        BackendError::ReplyLost { address: self.address(), request: format!("{method} {path}"), cause: cause.into() }
     }
 
     async fn read(

@@ -6,15 +6,6 @@ use async_trait::async_trait;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{
-    backend::{BackendError, ExternalRequestRef, Gate, Machine, MaintenanceSystem, Outlook, Rejection},
-    maintenance::{
-        gate::{ExternalRequest, ExternalState, ExternalSystem, GateView, QueueAuthority},
-        machine::{PowerState, ResetType},
-    },
-    shown,
-};
-
 use super::{
     boot,
     flag::{self, BOOT, NODE, NONE, PROTECT},
@@ -22,6 +13,15 @@ use super::{
     machine::NodeMachine,
     node::{LEAST, Node},
     reason,
+};
+use crate::{
+    backend::{BackendError, ExternalRequestRef, Gate, Machine, MaintenanceSystem, Outlook, Rejection},
+    maintenance::{
+        gate::{ExternalRequest, ExternalState, ExternalSystem, GateView, QueueAuthority},
+        machine::{PowerState, ResetType},
+    },
+    shown,
+    shown::AsRaw,
 };
 
 const FLAG: &str = "/maintenance";
@@ -146,8 +146,8 @@ impl NodeMachine {
                 );
             }
             Ok(seen) => {
-                let device = seen.device.and_then(|seen| seen.target).unwrap_or_else(|| NONE.to_owned());
-                memory.insert(BOOT.to_owned(), device);
+                let device = seen.device.and_then(|seen| seen.target).unwrap_or_else(|| NONE.into());
+                memory.insert(BOOT.to_owned(), device.into_raw());
             }
             Err(error) if error.is_transient() => return Err(error),
             Err(error) => tracing::warn!(%error, "the boot device cannot be read"),
@@ -161,7 +161,7 @@ impl NodeMachine {
             return Ok(());
         }
         let set = boot::read(&self.fleet, node).await?.device.and_then(|seen| seen.target);
-        if set.as_deref().is_none_or(|target| target == "Hdd") {
+        if set.as_raw().is_none_or(|target| target == "Hdd") {
             return Ok(());
         }
         tracing::warn!(

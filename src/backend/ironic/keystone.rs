@@ -13,6 +13,11 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use url::Url;
 
+use super::{
+    answer,
+    client::Http,
+    settings::{KeystoneAccount, KeystoneName, KeystoneScope, KeystoneSettings},
+};
 use crate::{
     backend::{
         BackendError,
@@ -20,12 +25,6 @@ use crate::{
     },
     clock::{Clock, no_answer_within, within},
     outbound,
-};
-
-use super::{
-    answer,
-    client::Http,
-    settings::{KeystoneAccount, KeystoneName, KeystoneScope, KeystoneSettings},
 };
 
 /// Seconds before expiry at which a token is renewed.
@@ -86,8 +85,8 @@ impl Keystone {
         let address = self.address();
         let base = address.trim_end_matches("/v3");
         let request = "POST /v3/auth/tokens";
-        let away = |cause: String| BackendError::Unreachable { address: address.clone(), cause };
-        let refused = |cause: String| BackendError::Withheld { address: address.clone(), cause };
+        let away = |cause: String| BackendError::Unreachable { address: address.clone(), cause: cause.into() };
+        let refused = |cause: String| BackendError::Withheld { address: address.clone(), cause: cause.into() };
         let url = Url::parse(&format!("{base}/v3/auth/tokens")).map_err(|error| refused(error.to_string()))?;
         let sent = self.http.request(Method::POST, url).map_err(|error| refused(error.to_string()))?;
         let response = match within(self.limit, sent.json(&body(&self.settings.account)).send()).await {
@@ -125,7 +124,7 @@ fn refusal(address: &str, request: &str, status: u16, body: &str) -> BackendErro
         BackendError::Rejected { address, request, status, message, transient, .. } => {
             let what = format!("{request} was answered with {status}: {message}");
             if transient || status == 404 {
-                BackendError::Unreachable { address, cause: what }
+                BackendError::Unreachable { address, cause: what.into() }
             } else {
                 BackendError::Protocol { address, what }
             }

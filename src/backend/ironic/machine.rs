@@ -6,20 +6,20 @@ use async_trait::async_trait;
 use reqwest::Method;
 use serde_json::json;
 
-use crate::{
-    backend::{BackendError, HardwareIdentity, Machine, MaintenanceSystem, PowerControl, ServiceControl},
-    maintenance::{
-        gate::ExternalRequest,
-        machine::{Capabilities, MachineDescription, MachineView, ResetType},
-    },
-};
-
 use super::{
     accepted::Accepted,
     boot, flag,
     fleet::{IronicNodes, path},
     identity,
     node::Node,
+};
+use crate::{
+    backend::{BackendError, HardwareIdentity, Machine, MaintenanceSystem, PowerControl, ServiceControl},
+    maintenance::{
+        gate::ExternalRequest,
+        machine::{Capabilities, MachineDescription, MachineView, ResetType},
+    },
+    shown::OneLine,
 };
 
 /// How long a call waits for an accepted change's outcome.
@@ -111,7 +111,7 @@ impl NodeMachine {
             address: self.address(),
             request: request.to_owned(),
             status: 409,
-            message: message.to_owned(),
+            message: message.into(),
             retry_after: None,
             transient,
         }
@@ -163,9 +163,9 @@ impl Machine for NodeMachine {
             boot_unclear,
             health: None,
             description: MachineDescription {
-                manufacturer: node.property("vendor"),
-                model: node.property("model"),
-                serial_number: node.property("serial_number"),
+                manufacturer: node.property("vendor").map(OneLine::from),
+                model: node.property("model").map(OneLine::from),
+                serial_number: node.property("serial_number").map(OneLine::from),
                 host_name: None,
             },
         })
@@ -181,7 +181,7 @@ impl Machine for NodeMachine {
         // conductor/manager.py, `_sync_power_states`).
         let mut has = Capabilities {
             resets: resets(&node),
-            resets_by: Some("Ironic".to_owned()),
+            resets_by: Some("Ironic".into()),
             power_not_followed: true,
             ..Capabilities::default()
         };

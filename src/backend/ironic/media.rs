@@ -10,12 +10,12 @@ use async_trait::async_trait;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use super::{accepted::Accepted, boot::is_missing, machine::NodeMachine};
 use crate::{
     backend::{BackendError, MediaControl},
     maintenance::machine::MediaSlot,
+    shown::OneLine,
 };
-
-use super::{accepted::Accepted, boot::is_missing, machine::NodeMachine};
 
 const VMEDIA: &str = "/vmedia";
 /// The API versions that introduced attaching and listing.
@@ -69,10 +69,10 @@ fn slots(body: &Value, node: &str) -> Vec<MediaSlot> {
             _ => None,
         };
         found.push(MediaSlot {
-            slot: name.to_owned(),
-            media_types: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
+            slot: name.into(),
+            media_types: kinds.iter().map(|kind| (*kind).into()).collect(),
             inserted: !filled.is_empty(),
-            image,
+            image: image.map(OneLine::from),
             write_protected: None,
         });
     }
@@ -122,7 +122,7 @@ mod tests {
             { "media_types": ["Floppy", "USBStick"], "inserted": false, "image": "" },
         ]);
         let found = slots(&body, "n");
-        let names: Vec<&str> = found.iter().map(|slot| slot.slot.as_str()).collect();
+        let names: Vec<&str> = found.iter().map(|slot| slot.slot.raw()).collect();
         assert_eq!(names, ["cdrom", "disk"]);
         assert_eq!(found[0].content(), Some("http://i/a.iso"));
         assert_eq!(found[1].content(), None);

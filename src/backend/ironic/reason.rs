@@ -6,7 +6,7 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use crate::{maintenance::gate::ExternalRequest, shown};
+use crate::{maintenance::gate::ExternalRequest, shown, shown::AsRaw};
 
 /// The start of our mark. The mark ends the reason, so that user text before it cannot imitate it.
 const MARK: &str = " [terraform-provider-metal ";
@@ -26,14 +26,14 @@ pub(super) struct Mark {
 
 /// Returns a maintenance's reason for its flag.
 pub(super) fn write(wish: &ExternalRequest) -> String {
-    let mut text = format!("maintenance {} of {}", short(&wish.id), short(&wish.owner));
-    for (name, value) in [("reason", wish.reason.as_deref()), ("ticket", wish.ticket.as_deref())] {
+    let mut text = format!("maintenance {} of {}", short(&wish.id), short(wish.owner.raw()));
+    for (name, value) in [("reason", wish.reason.as_raw()), ("ticket", wish.ticket.as_raw())] {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             text.push_str(&format!("; {name}: {}", short(value)));
         }
     }
     if !wish.run.is_empty() {
-        text.push_str(&format!("; run: {}", short(&wish.run)));
+        text.push_str(&format!("; run: {}", short(wish.run.raw())));
     }
     text.push_str(&format!("; see: `terraform-provider-metal show {}`", short(&wish.id)));
     format!("{text}{MARK}store={} uid={} id={}]", code(&wish.store), code(&wish.uid), code(&wish.id))
@@ -127,7 +127,7 @@ pub(super) mod tests {
     #[test]
     fn no_text_of_a_person_stands_for_the_mark() {
         let forged = format!("x{MARK}store=s uid=u id=ops/other]");
-        let wish = ExternalRequest { reason: Some(forged.clone()), ..wish() };
+        let wish = ExternalRequest { reason: Some(forged.clone().into()), ..wish() };
         assert_eq!(read(&write(&wish)).unwrap().uid, wish.uid);
         assert!(read(&format!("{forged} and more")).is_none(), "only at the end");
         for other in ["", "disk swap", "[terraform-provider-metal store=a]", &format!("x{MARK}store=s uid= id=y]")] {
@@ -137,7 +137,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_long_reason_is_cut() {
-        let wish = ExternalRequest { reason: Some("x".repeat(9000)), ..wish() };
+        let wish = ExternalRequest { reason: Some("x".repeat(9000).into()), ..wish() };
         let reason = write(&wish);
         assert!(reason.len() < 2000 && read(&reason).is_some());
     }

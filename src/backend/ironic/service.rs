@@ -15,12 +15,6 @@ use jiff::Timestamp;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{
-    backend::{BackendError, ServiceControl},
-    maintenance::service::{ServiceSpec, ServiceState, ServiceStep, ServiceView},
-    shown,
-};
-
 use super::{
     flag,
     fleet::path,
@@ -28,6 +22,12 @@ use super::{
     node::Node,
     reason,
     service_history::{self, Run},
+};
+use crate::{
+    backend::{BackendError, ServiceControl},
+    maintenance::service::{ServiceSpec, ServiceState, ServiceStep, ServiceView},
+    shown,
+    shown::AsRaw,
 };
 
 /// The API version that introduced `service_steps`.
@@ -106,7 +106,10 @@ impl Serviced {
     /// Returns true if the running service visibly differs from the requested service.
     fn is_another(&self, service: &ServiceSpec) -> bool {
         let is_of = |seen: &Value| {
-            service.steps.iter().any(|step| seen["interface"] == *step.interface && seen["step"] == *step.step)
+            service
+                .steps
+                .iter()
+                .any(|step| seen["interface"] == step.interface.raw() && seen["step"] == step.step.raw())
         };
         service.runbook.is_none() && self.steps().is_some_and(|steps| !steps.iter().all(is_of))
     }
@@ -188,7 +191,7 @@ fn under_way(seen: &Serviced, service: &ServiceSpec) -> Option<ServiceState> {
 fn wrong_steps(steps: &[ServiceStep]) -> Vec<String> {
     let mut wrong = Vec::new();
     for step in steps {
-        if !INTERFACES.contains(&step.interface.as_str()) {
+        if !INTERFACES.contains(&step.interface.raw()) {
             let interfaces = INTERFACES.join(", ");
             wrong.push(format!("{step}: the interface must be one of {interfaces}."));
         }
@@ -198,7 +201,7 @@ fn wrong_steps(steps: &[ServiceStep]) -> Vec<String> {
             ));
         }
     }
-    if !steps.is_empty() && steps.iter().all(|step| OF_IRONIC.contains(&step.step.as_str())) {
+    if !steps.is_empty() && steps.iter().all(|step| OF_IRONIC.contains(&step.step.raw())) {
         wrong.push(format!(
             "Ironic skips its own steps ({}) unless another step boots a ramdisk: nothing would be done.",
             OF_IRONIC.join(", ")
@@ -210,7 +213,9 @@ fn wrong_steps(steps: &[ServiceStep]) -> Vec<String> {
 fn steps_of(runbook: &Value) -> Vec<ServiceStep> {
     let text = |step: &Value, name: &str| step[name].as_str().unwrap_or_default().to_owned();
     let steps = runbook["steps"].as_array().into_iter().flatten();
-    steps.map(|it| ServiceStep { interface: text(it, "interface"), step: text(it, "step"), args: None }).collect()
+    steps
+        .map(|it| ServiceStep { interface: text(it, "interface").into(), step: text(it, "step").into(), args: None })
+        .collect()
 }
 
 impl NodeMachine {
@@ -248,7 +253,7 @@ impl NodeMachine {
         if newest < RUNBOOKS_WITH_RAMDISK {
             return Ok(RUNBOOKS);
         }
-        let has_traits = self.runbook(name).await?["traits"].as_array().is_some_and(|traits| !traits.is_empty());
+        let has_traits = self.runbook(name.raw()).await?["traits"].as_array().is_some_and(|traits| !traits.is_empty());
         Ok(if has_traits { RUNBOOK_TRAITS } else { RUNBOOKS_WITH_RAMDISK })
     }
 
@@ -294,7 +299,7 @@ impl NodeMachine {
             return ServiceState::Idle { ran: (seen.stamp == since).then_some(false) };
         };
         let left_out: Vec<String> =
-            service.steps.iter().filter(|step| !run.had(&step.step)).map(ToString::to_string).collect();
+            service.steps.iter().filter(|step| !run.had(step.step.raw())).map(ToString::to_string).collect();
         if !left_out.is_empty() {
             return ServiceState::Failed(
                 format!(
@@ -325,7 +330,7 @@ impl ServiceControl for NodeMachine {
             _ => Vec::new(),
         };
         match &service.runbook {
-            Some(name) => problems.extend(self.wrong_runbook(name, &seen.node).await?),
+            Some(name) => problems.extend(self.wrong_runbook(name.raw(), &seen.node).await?),
             None => problems.extend(wrong_steps(&service.steps)),
         }
         Ok(problems)
@@ -340,7 +345,7 @@ impl ServiceControl for NodeMachine {
                 None => self.ended(&seen, service, since).await,
             },
         };
-        Ok(ServiceView { stamp: seen.stamp, state })
+        Ok(ServiceView { stamp: seen.stamp.into(), state })
     }
 
     async fn begin(&self, service: &ServiceSpec, stamp: &str) -> Result<(), BackendError> {
@@ -366,8 +371,8 @@ impl ServiceControl for NodeMachine {
         let version = self.version_for(service).await?;
         match self.fleet.change(Method::PUT, &seen.node, "/states/provision", version, Some(&body)).await {
             // The node's state has changed since it was read.
-            Err(BackendError::Rejected { message, .. }) if message.contains("can not be performed on node") => {
-                Err(self.rejected(request, &message, true))
+            Err(BackendError::Rejected { message, .. }) if message.raw().contains("can not be performed on node") => {
+                Err(self.rejected(request, message.raw(), true))
             }
             sent => sent.map(|_| ()),
         }
@@ -377,7 +382,7 @@ impl ServiceControl for NodeMachine {
 /// Converts a step to Ironic's format.
 fn step(step: &ServiceStep) -> Value {
     let mut value = json!({ "interface": step.interface, "step": step.step });
-    if let Some(args) = step.args.as_deref().and_then(|args| serde_json::from_str::<Value>(args).ok()) {
+    if let Some(args) = step.args.as_raw().and_then(|args| serde_json::from_str::<Value>(args).ok()) {
         value["args"] = args;
     }
     value

@@ -4,20 +4,19 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::{
-    backend::cluster::{OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, annotation, marks},
-    maintenance::{
-        gate::{ExternalRequest, ExternalState},
-        machine::BootOverride,
-    },
-};
-
 use super::{
     host::{
         Author, BEFORE, Before, DETACHED, HOLD, Hold, Host, IMAGE, REASON, REBOOT, RELEASED, consumer, detached_value,
         reboot_key, reboot_value,
     },
     standing::standing,
+};
+use crate::{
+    backend::cluster::{OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, annotation, marks},
+    maintenance::{
+        gate::{ExternalRequest, ExternalState},
+        machine::BootOverride,
+    },
 };
 
 /// All our annotations except those with an effect on the operator.
@@ -43,8 +42,8 @@ pub(super) fn enter(
     }
     let mut annotations: Map<String, Value> =
         marks(wish).into_iter().map(|(key, value)| (key, Value::String(value))).collect();
-    let reason = wish.reason.clone().unwrap_or_else(|| format!("maintenance {}", wish.id));
-    annotations.insert(REASON.to_owned(), Value::String(reason));
+    let reason = wish.reason.clone().unwrap_or_else(|| format!("maintenance {}", wish.id).into());
+    annotations.insert(REASON.to_owned(), Value::String(reason.into_raw()));
     annotations.insert(HOLD.to_owned(), Value::String(hold.to_string()));
     let online = (hold == Hold::Image).then(|| host.online());
     let before = Before { online, ..host.as_before() };

@@ -7,6 +7,12 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
+use super::{
+    Metal3Settings,
+    health_checks::{self, HealthChecks},
+    host::{Hold, resource},
+    secrets::{Account, Secrets},
+};
 use crate::{
     backend::{
         BackendError, cluster, cluster_block,
@@ -16,13 +22,6 @@ use crate::{
     kubernetes::{Cluster, ClusterError, Mirror},
     maintenance::gate::ExternalRequest,
     outbound::Route,
-};
-
-use super::{
-    Metal3Settings,
-    health_checks::{self, HealthChecks},
-    host::{Hold, resource},
-    secrets::{Account, Secrets},
 };
 
 /// Converts a cluster error into a machine error. It cannot name an attribute, because our patches
@@ -157,7 +156,8 @@ impl Hosts {
                     "{} is a maintenance of a BareMetalHost in namespace {theirs:?}, but this configuration uses \
                      namespace {:?}: set metal3.namespace",
                     wish.id, self.namespace
-                ),
+                )
+                .into(),
             }),
             _ => Ok(()),
         }

@@ -1,11 +1,11 @@
 //! A `BareMetalHost`'s desired and running image. No I/O.
 
+use super::host::{Host, IMAGE};
 use crate::{
     backend::cluster::{annotation, text},
     maintenance::machine::BootOverride,
+    shown::AsRaw,
 };
-
-use super::host::{Host, IMAGE};
 
 impl<'a> Host<'a> {
     /// Returns true if the host is about to be provisioned or deprovisioned, because its spec
@@ -47,7 +47,7 @@ impl<'a> Host<'a> {
 
     /// Returns true if the image in the spec is ours.
     pub(super) fn has_our_image(self) -> bool {
-        self.image().is_some() && self.made_image().is_some_and(|made| made.http_boot_uri.as_deref() == self.image())
+        self.image().is_some() && self.made_image().is_some_and(|made| made.http_boot_uri.as_raw() == self.image())
     }
 
     /// Returns true if the host no longer runs our image: it is available again, or has another

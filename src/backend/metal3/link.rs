@@ -5,12 +5,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use kube::core::DynamicObject;
 use tokio::sync::Mutex;
 
+use super::{address::BmcAddress, host::Host, hosts::Hosts};
 use crate::backend::{
     Backend as _, BackendError, Machine,
     redfish::{MediaSettings, RedfishBackend, ServerSettings, Trust},
 };
-
-use super::{address::BmcAddress, host::Host, hosts::Hosts};
 
 /// The host fields that determine the connection to its BMC.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,10 +70,10 @@ impl BmcLink {
             return Err(withheld(
                 "no credentials were sent, because the host disables certificate verification: set \
                  metal3.bmc_ca_certificate_file, or metal3.bmc_insecure = true to trust any certificate"
-                    .to_owned(),
+                    .into(),
             ));
         }
-        hosts.route.check(&endpoint).await.map_err(|refused| withheld(refused.to_string()))?;
+        hosts.route.check(&endpoint).await.map_err(|refused| withheld(refused.to_string().into()))?;
         let (username, password) = hosts.credentials(&key.secret).await?;
         let settings = ServerSettings {
             endpoint,
@@ -100,9 +99,9 @@ impl BmcLink {
         let Err(BackendError::Unauthorized { address, message }) = answer else { return answer };
         let message = match self.end().await {
             Some(account) => format!("{message}; they are those of {account}"),
-            None => message,
+            None => message.into_raw(),
         };
-        Err(BackendError::Unauthorized { address, message })
+        Err(BackendError::Unauthorized { address, message: message.into() })
     }
 
     pub(super) async fn close(&self) {

@@ -6,6 +6,15 @@ use async_trait::async_trait;
 use kube::core::DynamicObject;
 use serde_json::json;
 
+use super::{
+    address::BmcAddress,
+    change,
+    host::{Author, Hold, Host, REBOOT, reboot_key, reboot_value},
+    hosts::Hosts,
+    link::{BmcLink, instead_of_boot, no_redfish},
+    reboot,
+    standing::standing,
+};
 use crate::{
     backend::{
         BackendError, BootControl, Consumer, HardwareIdentity, Machine, MaintenanceSystem, MediaControl, PowerControl,
@@ -18,16 +27,7 @@ use crate::{
             BootOption, BootOverride, Capabilities, MachineDescription, MachineView, MediaSlot, PowerState, ResetType,
         },
     },
-};
-
-use super::{
-    address::BmcAddress,
-    change,
-    host::{Author, Hold, Host, REBOOT, reboot_key, reboot_value},
-    hosts::Hosts,
-    link::{BmcLink, instead_of_boot, no_redfish},
-    reboot,
-    standing::standing,
+    shown::{AsRaw, OneLine},
 };
 
 #[derive(Debug)]
@@ -97,11 +97,8 @@ impl HostMachine {
                 (false, false) => PowerState::Off,
             };
         }
-        let none = BootOverride {
-            enabled: Some("Disabled".to_owned()),
-            target: Some("None".to_owned()),
-            ..BootOverride::default()
-        };
+        let none =
+            BootOverride { enabled: Some("Disabled".into()), target: Some("None".into()), ..BootOverride::default() };
         view.boot = Some(host.made_image().unwrap_or(none));
         Ok(view)
     }
@@ -173,10 +170,10 @@ impl HostMachine {
             boot_unclear: false,
             health: None,
             description: MachineDescription {
-                manufacturer: said("manufacturer"),
-                model: said("productName"),
-                serial_number: said("serialNumber"),
-                host_name: text(host.0, "/status/hardware/hostname").map(str::to_owned),
+                manufacturer: said("manufacturer").map(OneLine::from),
+                model: said("productName").map(OneLine::from),
+                serial_number: said("serialNumber").map(OneLine::from),
+                host_name: text(host.0, "/status/hardware/hostname").map(OneLine::from),
             },
         }
     }
@@ -253,7 +250,7 @@ impl Machine for HostMachine {
                 let kinds = [ResetType::On, ResetType::GracefulShutdown, ResetType::ForceOff];
                 return Ok(Capabilities {
                     resets: [&kinds, reboots].concat(),
-                    boot_targets: vec![BOOT_OPERATOR.target()],
+                    boot_targets: vec![BOOT_OPERATOR.target().into()],
                     http_boot_uri: true,
                     live_iso: true,
                     ..Capabilities::default()
@@ -262,7 +259,7 @@ impl Machine for HostMachine {
             Hold::Detach => Vec::new(),
         };
         let instead_of_boot = Some(instead_of_boot(&BmcAddress::read(host.bmc_address())));
-        Ok(Capabilities { resets, instead_of_boot, ..Capabilities::default() })
+        Ok(Capabilities { resets, instead_of_boot: instead_of_boot.map(OneLine::from), ..Capabilities::default() })
     }
 
     fn maintenance_system(&self) -> Option<&dyn MaintenanceSystem> {
@@ -353,7 +350,7 @@ impl BootControl for HostMachine {
         let read = self.host(false).await?;
         if self.hold(Host(&read)) == Hold::Image {
             let object = self.imaged().await?;
-            let image = wanted.http_boot_uri.as_deref().filter(|_| !wanted.is_disabled()).map(|url| (url, wanted));
+            let image = wanted.http_boot_uri.as_raw().filter(|_| !wanted.is_disabled()).map(|url| (url, wanted));
             if image.is_none() && Host(&object).has_our_image() && !Host(&object).keeps_disks() {
                 return Err(self.unsupported(
                     "removing the image would clean the host's disks: set its spec.automatedCleaningMode to \

@@ -5,9 +5,8 @@
 
 use serde_json::Value;
 
-use crate::kubernetes::{Cluster, ClusterError, RequestInfo};
-
 use super::objects::{MAINTENANCE, METAL, READINESS, VERSION};
+use crate::kubernetes::{Cluster, ClusterError, RequestInfo};
 
 /// How a server is taken out of service in this cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,7 +220,7 @@ async fn group(cluster: &Cluster, group: &str) -> Result<Option<Group>, ClusterE
         address: cluster.address(),
         request: request.to_string(),
         code: 503,
-        message: "the API server is still preparing its documents".to_owned(),
+        message: "the API server is still preparing its documents".into(),
     };
     let schemas = match schemas {
         Err(ClusterError::NotFound { .. }) => return Err(unsettled()),

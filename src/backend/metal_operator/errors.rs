@@ -13,7 +13,7 @@ pub(super) fn error(problem: ClusterError) -> BackendError {
 
 /// Returns the maintenance attribute behind an object's field.
 fn attribute(problem: &FieldProblem) -> Option<&'static str> {
-    let field = problem.field.as_str();
+    let field = problem.field.raw();
     [
         ("spec.serverBootConfigurationTemplate.spec.image", "boot_configuration.image"),
         ("spec.serverBootConfigurationTemplate.spec.ignitionSecretRef", "boot_configuration.ignition"),

@@ -6,14 +6,13 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 use url::Url;
 
-use crate::backend::{
-    Backend, BackendError, Machine,
-    redfish::{self, MediaSettings, RedfishBackend, ServerSettings},
-};
-
 use super::{
     fleet::ClusterObjects,
     objects::{METAL, resource, text},
+};
+use crate::backend::{
+    Backend, BackendError, Machine,
+    redfish::{self, MediaSettings, RedfishBackend, ServerSettings},
 };
 
 /// Returns a Server's Redfish machine, with the BMC's own credentials.
@@ -24,7 +23,7 @@ pub(super) async fn machine(
 ) -> Result<(Arc<dyn Machine>, RedfishBackend), BackendError> {
     let (endpoint, secret) = endpoint(fleet, server, name).await?;
     let withheld = |cause| BackendError::Withheld { address: format!("Server {name}"), cause };
-    fleet.route.check(&endpoint).await.map_err(|refused| withheld(refused.to_string()))?;
+    fleet.route.check(&endpoint).await.map_err(|refused| withheld(refused.to_string().into()))?;
     let (username, password) = fleet.bmc_credentials(&secret).await?;
     let settings = ServerSettings {
         endpoint,

@@ -7,6 +7,16 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
+use super::{
+    discovery::Way,
+    errors::not_now,
+    fleet::ClusterObjects,
+    link,
+    objects::{METAL, OPERATION, OUR_BOOT, OUR_LOOK, PARKED, annotation, name, namespace, resource, text},
+    operation,
+    request::ServerMaintenanceRequest,
+    template::Template,
+};
 use crate::{
     backend::{
         Backend as _, BackendError, BootControl, HardwareIdentity, Machine, MaintenanceSystem, MediaControl,
@@ -19,17 +29,7 @@ use crate::{
             ResetType,
         },
     },
-};
-
-use super::{
-    discovery::Way,
-    errors::not_now,
-    fleet::ClusterObjects,
-    link,
-    objects::{METAL, OPERATION, OUR_BOOT, OUR_LOOK, PARKED, annotation, name, namespace, resource, text},
-    operation,
-    request::ServerMaintenanceRequest,
-    template::Template,
+    shown::OneLine,
 };
 
 /// How long a power-on or forced power-off is observed.
@@ -146,17 +146,18 @@ impl OperatorMachine {
     /// Returns the operator's boot template as a boot override.
     async fn template(&self, wish: &ExternalRequest) -> Result<BootOverride, BackendError> {
         let object = self.request(wish).object(self.fresh).await?;
-        let none = BootOverride {
-            enabled: Some("Disabled".to_owned()),
-            target: Some("None".to_owned()),
-            ..BootOverride::default()
-        };
+        let none =
+            BootOverride { enabled: Some("Disabled".into()), target: Some("None".into()), ..BootOverride::default() };
         let Some(object) = object else { return Ok(none) };
         let Some(image) = text(&object, "/spec/serverBootConfigurationTemplate/spec/image") else { return Ok(none) };
         let made_from: Option<BootOverride> =
             annotation(&object, OUR_BOOT).and_then(|text| serde_json::from_str(text).ok());
         let http_boot_uri = Some(image.to_owned());
-        Ok(BootOverride { http_boot_uri, external: true, ..made_from.unwrap_or_default() })
+        Ok(BootOverride {
+            http_boot_uri: http_boot_uri.map(OneLine::from),
+            external: true,
+            ..made_from.unwrap_or_default()
+        })
     }
 }
 
@@ -208,9 +209,9 @@ impl Machine for OperatorMachine {
             boot_unclear: false,
             health: None,
             description: MachineDescription {
-                manufacturer: text(&server, "/status/manufacturer").map(str::to_owned),
-                model: text(&server, "/status/model").map(str::to_owned),
-                serial_number: text(&server, "/status/serialNumber").map(str::to_owned),
+                manufacturer: text(&server, "/status/manufacturer").map(OneLine::from),
+                model: text(&server, "/status/model").map(OneLine::from),
+                serial_number: text(&server, "/status/serialNumber").map(OneLine::from),
                 host_name: None,
             },
         })
@@ -223,14 +224,14 @@ impl Machine for OperatorMachine {
             // Without a maintenance, the operator performs the changes.
             return Ok(match self.held {
                 Some(_) => listed,
-                None => Capabilities { resets: union(listed.resets), resets_by: Some(OPERATOR.to_owned()), ..listed },
+                None => Capabilities { resets: union(listed.resets), resets_by: Some(OPERATOR.into()), ..listed },
             });
         }
         self.server(false).await?;
         Ok(Capabilities {
             resets: union(vec![ResetType::GracefulShutdown]),
-            resets_by: Some(OPERATOR.to_owned()),
-            boot_targets: vec![BOOT_OPERATOR.target()],
+            resets_by: Some(OPERATOR.into()),
+            boot_targets: vec![BOOT_OPERATOR.target().into()],
             http_boot_uri: true,
             ..Capabilities::default()
         })

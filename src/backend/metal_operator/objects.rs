@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use kube::core::{ApiResource, DynamicObject};
-use serde_json::Value;
-
-use crate::backend::cluster::marks;
 pub(super) use crate::backend::cluster::{
     MANAGER, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, annotation, name, text,
 };
+use crate::{backend::cluster::marks, shown::AsRaw};
+use kube::core::{ApiResource, DynamicObject};
+use serde_json::Value;
 
 /// The group of servers, claims, boot configurations and BMCs.
 pub(super) const METAL: &str = "metal.ironcore.dev";
@@ -101,7 +100,7 @@ pub(super) fn whose(object: &DynamicObject) -> String {
 /// Returns the annotations that identify a maintenance, including its reason.
 pub(super) fn our_annotations(wish: &crate::maintenance::gate::ExternalRequest) -> BTreeMap<String, String> {
     let mut all = marks(wish);
-    let reason = wish.reason.clone().unwrap_or_else(|| format!("maintenance {}", wish.id));
+    let reason = wish.reason.as_raw().map_or_else(|| format!("maintenance {}", wish.id), str::to_owned);
     all.extend(REASONS.map(|key| (key.to_owned(), reason.clone())));
     all
 }

@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::{backend::BackendError, clock::within, maintenance::machine::ResetType};
-
 use super::{
     errors::not_now,
     fleet::ClusterObjects,
     objects::{METAL, OPERATION, annotation, reference, resource, text},
 };
+use crate::{backend::BackendError, clock::within, maintenance::machine::ResetType};
 
 /// The annotation's values.
 pub(super) const NAMES: [(ResetType, &str); 5] = [
@@ -85,7 +84,7 @@ pub(super) async fn ask(fleet: &ClusterObjects, name: &str, reset: ResetType) ->
     if matches!(reset, ResetType::On | ResetType::ForceOff) {
         return Err(not_now(fleet.cluster.address(), request(), why));
     }
-    Err(BackendError::ReplyLost { address: fleet.cluster.address(), request: request(), cause: why })
+    Err(BackendError::ReplyLost { address: fleet.cluster.address(), request: request(), cause: why.into() })
 }
 
 /// Removes a request; `false` if the operator accepted it first.

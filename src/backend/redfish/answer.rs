@@ -5,19 +5,18 @@ use std::{sync::atomic::Ordering, time::Duration};
 use reqwest::{Method, Response, StatusCode, header};
 use serde_json::Value;
 
+use super::{
+    bmc::Bmc,
+    lenient::{self, Document},
+    message,
+    outcome::{Applied, applied},
+};
 use crate::{
     backend::{
         BackendError,
         web::{self, BodyError},
     },
     clock::{no_answer_within, within},
-};
-
-use super::{
-    bmc::Bmc,
-    lenient::{self, Document},
-    message,
-    outcome::{Applied, applied},
 };
 
 /// The maximum body size; a system has a few kilobytes.
@@ -113,7 +112,7 @@ impl Bmc {
             // a different method and not a second attempt.
             let elsewhere = ways_in.is_none_or(|ways| !ways.to_ascii_lowercase().contains("basic"));
             self.no_basic.store(elsewhere, Ordering::Relaxed);
-            return Err(BackendError::Unauthorized { address: self.address(), message });
+            return Err(BackendError::Unauthorized { address: self.address(), message: message.into() });
         }
         let transient = later
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::CONFLICT)
@@ -124,7 +123,7 @@ impl Bmc {
             address: self.address(),
             request: format!("{method} {path}"),
             status: status.as_u16(),
-            message,
+            message: message.into(),
             retry_after,
             transient,
         })
@@ -134,7 +133,7 @@ impl Bmc {
         BackendError::OutcomeUnknown {
             address: self.address(),
             request: format!("{method} {path}"),
-            answer: answer.to_owned(),
+            answer: answer.into(),
         }
     }
 

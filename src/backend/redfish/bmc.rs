@@ -20,18 +20,17 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, OnceCell, RwLock, Semaphore};
 use url::Url;
 
-use crate::{
-    backend::{BackendError, before_change, share::PlanShare},
-    clock::{Clock, no_answer_within, within},
-    maintenance::machine::shown_url,
-};
-
 use super::{
     answer::RedfishResponse,
     redirect,
     settings::{Authentication, Patience},
     task::Tasks,
     trust::{Trusting, show_fingerprint},
+};
+use crate::{
+    backend::{BackendError, before_change, share::PlanShare},
+    clock::{Clock, no_answer_within, within},
+    maintenance::machine::shown_url,
 };
 
 /// Concurrent requests to a BMC with one system; more overload small BMCs.
@@ -202,16 +201,16 @@ impl Bmc {
         // Redfish messages quote the rejected value, and an address can contain a token.
         result.map_err(|error| match error {
             BackendError::Rejected { address, request, status, message, retry_after, transient } => {
-                let message = without_addresses(message, body);
-                BackendError::Rejected { address, request, status, message, retry_after, transient }
+                let message = without_addresses(message.into_raw(), body);
+                BackendError::Rejected { address, request, status, message: message.into(), retry_after, transient }
             }
             BackendError::TaskFailed { address, request, message, nothing_changed } => {
-                let message = without_addresses(message, body);
-                BackendError::TaskFailed { address, request, message, nothing_changed }
+                let message = without_addresses(message.into_raw(), body);
+                BackendError::TaskFailed { address, request, message: message.into(), nothing_changed }
             }
             BackendError::OutcomeUnknown { address, request, answer } => {
-                let answer = without_addresses(answer, body);
-                BackendError::OutcomeUnknown { address, request, answer }
+                let answer = without_addresses(answer.into_raw(), body);
+                BackendError::OutcomeUnknown { address, request, answer: answer.into() }
             }
             other => other,
         })
@@ -259,7 +258,9 @@ impl Bmc {
                     renewed = true;
                     proof = self.proof().await?;
                 }
-                RequestAuth::Session(_) | RequestAuth::Basic => return Err(self.refused(message.clone()).await),
+                RequestAuth::Session(_) | RequestAuth::Basic => {
+                    return Err(self.refused(message.clone().into_raw()).await);
+                }
             }
         }
     }
@@ -353,7 +354,7 @@ impl Bmc {
         let client = if reuses { &self.trusting.client } else { &self.trusting.fresh };
         let request = client.request(method.clone(), url);
         Ok(request
-            .map_err(|refused| BackendError::Withheld { address: self.address(), cause: refused.to_string() })?
+            .map_err(|refused| BackendError::Withheld { address: self.address(), cause: refused.to_string().into() })?
             .header("OData-Version", "4.0")
             .header(header::ACCEPT, "application/json")
             // Compression weakens entity tags, and some BMCs then reject them.

@@ -5,15 +5,15 @@ use std::sync::PoisonError;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-use crate::{
-    backend::{BackendError, BootControl},
-    maintenance::machine::{BootOption, BootOverride},
-};
-
 use super::{
     answer::RedfishResponse,
     machine::{RedfishMachine, nothing_sent, nothing_there},
     system,
+};
+use crate::{
+    backend::{BackendError, BootControl},
+    maintenance::machine::{BootOption, BootOverride},
+    shown::OneLine,
 };
 
 /// The maximum number of boot menu entries to read.
@@ -152,7 +152,7 @@ impl RedfishMachine {
             // Some properties must be sent together: AMI requires all three, Supermicro always
             // requires Enabled.
             let mut whole = boot.clone();
-            let mut add = |name: &str, wanted: &Option<String>, found: &Option<String>| {
+            let mut add = |name: &str, wanted: &Option<OneLine>, found: &Option<OneLine>| {
                 if let Some(value) = wanted.as_ref().or(found.as_ref()) {
                     whole.entry(name).or_insert_with(|| json!(value));
                 }
@@ -177,7 +177,7 @@ impl RedfishMachine {
 /// Returns the properties to write.
 fn changes(wanted: &BootOverride, found: &BootOverride, clear_http_boot_uri: bool) -> Map<String, Value> {
     let mut boot = Map::new();
-    let mut set = |name: &str, wanted: &Option<String>, found: &Option<String>| {
+    let mut set = |name: &str, wanted: &Option<OneLine>, found: &Option<OneLine>| {
         if let Some(value) = wanted.as_ref().filter(|value| Some(*value) != found.as_ref()) {
             // An empty entry name clears the property.
             boot.insert(name.to_owned(), if value.is_empty() { Value::Null } else { json!(value) });

@@ -9,15 +9,14 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use url::{Host, Url};
 
+use super::{
+    machine::RedfishMachine,
+    trust::{self, show_fingerprint},
+};
 use crate::{
     backend::{Account, BackendError, BmcInspection, Certificate, Timing},
     clock::{no_answer_within, within},
     outbound::Route,
-};
-
-use super::{
-    machine::RedfishMachine,
-    trust::{self, show_fingerprint},
 };
 
 /// The maximum number of accounts to search for the account in use.
@@ -84,7 +83,8 @@ impl BmcInspection for RedfishMachine {
             return Ok(None);
         }
         let limit = self.bmc.limits.read;
-        let unreachable = |cause: String| BackendError::Unreachable { address: self.bmc.address(), cause };
+        let unreachable =
+            |cause: String| BackendError::Unreachable { address: self.bmc.address(), cause: cause.into() };
         match within(limit, presented(self.bmc.route(), &self.bmc.endpoint)).await {
             Some(Ok(der)) => Ok(Some(read_certificate(&der, self.bmc.judged_by()))),
             Some(Err(cause)) => Err(unreachable(cause)),

@@ -7,12 +7,12 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
+use super::{answer::RedfishResponse, bmc::Bmc, boot::OverrideHolder, settings::MediaSettings, system};
 use crate::{
     backend::{BackendError, BmcInspection, HardwareIdentity, Machine, PowerControl},
     maintenance::machine::{BootOverride, Capabilities, MachineView, ResetType},
+    shown::OneLine,
 };
-
-use super::{answer::RedfishResponse, bmc::Bmc, boot::OverrideHolder, settings::MediaSettings, system};
 
 /// The systems collection (DSP0266, "Resource URI requirements").
 pub(super) const SYSTEMS: &str = "/redfish/v1/Systems";
@@ -364,8 +364,8 @@ impl Machine for RedfishMachine {
         let settings = self.settings(&system).await?;
         system::boot_capabilities(&system, settings.as_ref().map(|answer| &answer.body), &mut capabilities);
         capabilities.boot_menu = system::boot_menu(&system).is_some();
-        capabilities.media_target.clone_from(&self.media.boot_target);
-        capabilities.media_slot.clone_from(&self.media.media_slot);
+        capabilities.media_target = self.media.boot_target.as_ref().map(OneLine::from);
+        capabilities.media_slot = self.media.media_slot.as_ref().map(OneLine::from);
         Ok(capabilities)
     }
 }

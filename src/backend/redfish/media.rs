@@ -4,15 +4,15 @@ use async_trait::async_trait;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use crate::{
-    backend::{BackendError, MediaControl},
-    maintenance::machine::MediaSlot,
-};
-
 use super::{
     answer::RedfishResponse,
     machine::{RedfishMachine, SYSTEMS, is_within, nothing_sent, nothing_there},
     siblings::{name, supports_reset},
+};
+use crate::{
+    backend::{BackendError, MediaControl},
+    maintenance::machine::MediaSlot,
+    shown::OneLine,
 };
 
 /// Attempts to insert an image with different parameters, as the BMC's refusals demand.
@@ -166,10 +166,10 @@ impl RedfishMachine {
         let (image, inserted) = content(&drive.body);
         let kinds = drive.body["MediaTypes"].as_array().into_iter().flatten();
         Ok(Some(MediaSlot {
-            slot: path.to_owned(),
-            media_types: kinds.filter_map(|kind| kind.as_str().map(str::to_owned)).collect(),
+            slot: path.into(),
+            media_types: kinds.filter_map(|kind| kind.as_str().map(OneLine::from)).collect(),
             inserted,
-            image,
+            image: image.map(OneLine::from),
             write_protected: drive.body["WriteProtected"].as_bool(),
         }))
     }
@@ -178,7 +178,7 @@ impl RedfishMachine {
     async fn drives_at(&self, known: &[MediaSlot]) -> Result<Option<Vec<MediaSlot>>, BackendError> {
         let mut slots = Vec::new();
         for MediaSlot { slot, .. } in known {
-            match self.drive(slot).await {
+            match self.drive(slot.raw()).await {
                 Ok(Some(drive)) => slots.push(drive),
                 Ok(None) | Err(BackendError::Rejected { status: 404 | 410, .. }) => return Ok(None),
                 Err(error) => return Err(error),

@@ -5,14 +5,13 @@ use std::{collections::HashMap, time::Duration};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use serde_json::Value;
 
-use crate::{
-    backend::BackendError,
-    clock::{no_answer_within, within},
-};
-
 use super::{
     machine::{RedfishMachine, SYSTEMS},
     system,
+};
+use crate::{
+    backend::BackendError,
+    clock::{no_answer_within, within},
 };
 
 /// The largest number of systems that are read to find the server.
@@ -108,7 +107,7 @@ impl RedfishMachine {
         }
         let silent = || {
             let cause = no_answer_within(FOR_SIBLINGS);
-            Err(BackendError::Unreachable { address: self.bmc.address(), cause })
+            Err(BackendError::Unreachable { address: self.bmc.address(), cause: cause.into() })
         };
         systems.iter().map(|path| (path, read.remove(path).unwrap_or_else(silent))).collect()
     }
@@ -129,11 +128,18 @@ fn with_hint(error: BackendError, hint: &str) -> BackendError {
     let more = |text: String| format!("{text}; {hint}");
     match error {
         BackendError::Unreachable { address, cause } | BackendError::ReplyLost { address, cause, .. } => {
-            BackendError::Unreachable { address, cause: more(cause) }
+            BackendError::Unreachable { address, cause: more(cause.into_raw()).into() }
         }
         BackendError::Protocol { address, what } => BackendError::Protocol { address, what: more(what) },
         BackendError::Rejected { address, request, status, message, retry_after, transient } => {
-            BackendError::Rejected { address, request, status, message: more(message), retry_after, transient }
+            BackendError::Rejected {
+                address,
+                request,
+                status,
+                message: more(message.into_raw()).into(),
+                retry_after,
+                transient,
+            }
         }
         other => other,
     }

@@ -2,16 +2,19 @@
 
 use serde_json::Value;
 
-use crate::maintenance::machine::{
-    BootOption, BootOverride, Capabilities, MachineDescription, MachineView, PowerState, ResetType,
+use crate::{
+    maintenance::machine::{
+        BootOption, BootOverride, Capabilities, MachineDescription, MachineView, PowerState, ResetType,
+    },
+    shown::{AsRaw, OneLine},
 };
 
-fn text(value: &Value) -> Option<String> {
-    value.as_str().map(str::to_owned)
+fn text(value: &Value) -> Option<OneLine> {
+    value.as_str().map(OneLine::from)
 }
 
-fn texts(value: &Value) -> Vec<String> {
-    value.as_array().into_iter().flatten().filter_map(text).collect()
+fn texts<T: for<'a> From<&'a str>>(value: &Value) -> Vec<T> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(T::from).collect()
 }
 
 fn power(system: &Value) -> PowerState {
@@ -61,7 +64,7 @@ pub(super) fn boot_override(object: &Value) -> BootOverride {
         ignition: None,
         external: false,
         // Other values could not be restored.
-        enabled: text(&boot["BootSourceOverrideEnabled"]).filter(|word| is_known(word)),
+        enabled: text(&boot["BootSourceOverrideEnabled"]).filter(|word| is_known(word.raw())),
         target: text(&boot["BootSourceOverrideTarget"]),
         mode: text(&boot["BootSourceOverrideMode"]),
         http_boot_uri: text(&boot["HttpBootUri"]).filter(|uri| !uri.is_empty()),
@@ -96,8 +99,8 @@ fn is_unclear(object: &Value) -> bool {
 /// Returns true if an object's own override affects a future boot.
 fn is_armed(object: &Value) -> bool {
     let boot = boot_override(object);
-    matches!(boot.enabled.as_deref(), Some("Once" | "Continuous"))
-        && boot.target.as_deref().is_some_and(|target| target != "None")
+    matches!(boot.enabled.as_raw(), Some("Once" | "Continuous"))
+        && boot.target.as_raw().is_some_and(|target| target != "None")
 }
 
 /// Returns true if only the system itself shows a future override, but the settings do not.
@@ -118,7 +121,7 @@ pub(super) fn view(system: &Value, settings: Option<&Value>) -> MachineView {
     MachineView {
         power: power(system),
         boot_progress: text(&system["BootProgress"]["LastState"]),
-        last_reset: text(&system["LastResetTime"]).filter(|at| !is_constant(at)),
+        last_reset: text(&system["LastResetTime"]).filter(|at| !is_constant(at.raw())),
         boot: lists_override(boot).then(|| boot_override(boot)),
         boot_unclear: is_unclear(boot),
         health: text(&system["Status"]["Health"]),
@@ -198,9 +201,9 @@ pub(super) fn boot_capabilities(system: &Value, settings: Option<&Value>, capabi
     if capabilities.boot_targets.is_empty() {
         // Unlisted values: the minimum that every machine with an override supports (DSP0268,
         // BootSource).
-        capabilities.boot_targets = ["None", "Pxe", "Cd", "Hdd"].map(str::to_owned).to_vec();
+        capabilities.boot_targets = ["None", "Pxe", "Cd", "Hdd"].map(OneLine::from).to_vec();
         if boot.get("HttpBootUri").is_some() {
-            capabilities.boot_targets.push("UefiHttp".to_owned());
+            capabilities.boot_targets.push("UefiHttp".into());
         }
     }
     capabilities.boot_enabled = listed("BootSourceOverrideEnabled");
@@ -225,7 +228,7 @@ mod tests {
         let system = json!({"PowerState": "On", "Boot": {"BootOrder": []}});
         let settings = json!({"Boot": {"BootSourceOverrideTarget": "Pxe", "BootSourceOverrideEnabled": "Once"}});
         assert_eq!(view(&system, None).boot, None);
-        assert_eq!(view(&system, Some(&settings)).boot.unwrap().target.as_deref(), Some("Pxe"));
+        assert_eq!(view(&system, Some(&settings)).boot.unwrap().target.as_raw(), Some("Pxe"));
     }
 
     #[test]

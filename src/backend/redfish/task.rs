@@ -11,9 +11,8 @@ use std::{
 
 use serde_json::Value;
 
-use crate::backend::BackendError;
-
 use super::{answer::RedfishResponse, bmc::Bmc, message};
+use crate::backend::BackendError;
 
 /// How long a task is watched, within its change's time limit.
 const WATCHED: Duration = Duration::from_secs(4);
@@ -75,7 +74,9 @@ fn standing(task: &Value) -> Task {
 fn read_standing(read: Result<RedfishResponse, BackendError>) -> Result<Task, BackendError> {
     match read {
         Ok(answer) => Ok(standing(&answer.body)),
-        Err(BackendError::Rejected { status: 400 | 409 | 412 | 422, message, .. }) => Ok(Task::Ended(message, false)),
+        Err(BackendError::Rejected { status: 400 | 409 | 412 | 422, message, .. }) => {
+            Ok(Task::Ended(message.into_raw(), false))
+        }
         Err(error) => Err(error),
     }
 }
@@ -107,7 +108,7 @@ impl Bmc {
 
     /// Returns the error for a change whose task did not complete.
     fn ended(&self, request: String, message: String, nothing_changed: bool) -> BackendError {
-        BackendError::TaskFailed { address: self.address(), request, message, nothing_changed }
+        BackendError::TaskFailed { address: self.address(), request, message: message.into(), nothing_changed }
     }
 
     /// Checks once the continuing tasks of the selected resources, and returns, once, the error of

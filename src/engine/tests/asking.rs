@@ -149,7 +149,7 @@ async fn an_answer_wakes_who_waits_for_it() {
     let again =
         asker.hold(&wish("m", asks()), &Control { timeout: Duration::from_mins(1), ..control() }).await.unwrap();
     assert!(
-        matches!(&again.finish, Finish::TimedOut(reason) if reason.contains("approval by owners")),
+        matches!(&again.finish, Finish::TimedOut(reason) if reason.raw().contains("approval by owners")),
         "{:?}",
         again.finish
     );
@@ -177,7 +177,7 @@ async fn an_approval_counts_from_its_time_on_and_until_it_expires() {
     release(&asker, &held).await;
     tokio::time::sleep(Duration::from_mins(90)).await;
     let late = asker.hold(&wish("m", asks()), &Control { timeout: Duration::from_mins(1), ..control() }).await.unwrap();
-    assert!(matches!(&late.finish, Finish::TimedOut(reason) if reason.contains("expired")), "{:?}", late.finish);
+    assert!(matches!(&late.finish, Finish::TimedOut(reason) if reason.raw().contains("expired")), "{:?}", late.finish);
 }
 
 fn restart() -> Spec {

@@ -50,6 +50,7 @@ use crate::{
         step::Action,
     },
     probe::{Probe, ProbeError},
+    shown::{AsRaw, OneLine},
     store::MemoryStore,
 };
 
@@ -208,13 +209,13 @@ impl PowerControl for FakeMachine {
                 }
                 ResetType::ForceOff => inside.becomes = Some((at, PowerState::Off)),
                 ResetType::On => {
-                    let from = match (inside.boot.enabled.as_deref(), &inside.image) {
+                    let from = match (inside.boot.enabled.as_raw(), &inside.image) {
                         (Some("Disabled"), _) => "disk".to_owned(),
-                        (_, Some(image)) if inside.boot.target.as_deref() == Some("Cd") => image.clone(),
-                        _ => inside.boot.target.clone().unwrap(),
+                        (_, Some(image)) if inside.boot.target.as_raw() == Some("Cd") => image.clone(),
+                        _ => inside.boot.target.clone().unwrap().into_raw(),
                     };
                     inside.booted_from.push(from);
-                    if inside.boot.enabled.as_deref() == Some("Once") {
+                    if inside.boot.enabled.as_raw() == Some("Once") {
                         inside.boot.enabled = Some("Disabled".into());
                         inside.boot.target = Some("None".into());
                     }
@@ -245,14 +246,14 @@ impl BootControl for FakeMachine {
                     address: "fake".into(),
                     request: "PATCH".into(),
                     status: 400,
-                    message,
+                    message: message.into(),
                     retry_after: None,
                     transient: false,
                 });
             }
             let change = Action::SetBoot { wanted: wanted.clone(), clear_http_boot_uri: false };
             inside.sent.push(change.to_string());
-            let set = |to: &mut Option<String>, from: &Option<String>| {
+            let set = |to: &mut Option<OneLine>, from: &Option<OneLine>| {
                 if from.is_some() {
                     to.clone_from(from);
                 }
@@ -279,7 +280,7 @@ impl MediaControl for FakeMachine {
                 slot: "Cd".into(),
                 media_types: vec!["CD".into()],
                 inserted: image.is_some(),
-                image,
+                image: image.map(OneLine::from),
                 write_protected: Some(true),
             }])
         })
@@ -467,8 +468,8 @@ async fn release(engine: &Engine, driven: &ReconcileResult) -> ReconcileResult {
 fn assert_as_before(machine: &FakeMachine) {
     machine.with(|inside| {
         assert_eq!(inside.power, Some(PowerState::On));
-        assert_eq!(inside.boot.enabled.as_deref(), Some("Disabled"));
-        assert_eq!(inside.boot.target.as_deref(), Some("None"));
+        assert_eq!(inside.boot.enabled.as_raw(), Some("Disabled"));
+        assert_eq!(inside.boot.target.as_raw(), Some("None"));
         assert_eq!(inside.image, None);
         assert!(!inside.ejected_while_on, "a running installer lost its medium");
         assert_eq!(inside.booted_from.last().map(String::as_str), Some("disk"));
@@ -562,7 +563,7 @@ async fn a_lost_reply_causes_no_second_reset() {
                 let seen = machine.with(|i| {
                     i.resets.len()
                         + usize::from(i.image.is_some())
-                        + usize::from(i.boot.enabled.as_deref() == Some("Once"))
+                        + usize::from(i.boot.enabled.as_raw() == Some("Once"))
                 });
                 if seen == lost {
                     machine.with(|i| i.lose_reply = true);
@@ -765,7 +766,7 @@ async fn an_image_host_that_never_ends_holds_a_server_no_longer_than_the_time_li
     world.probe.drips.store(true, Ordering::SeqCst);
     let changed = engine.resume(&held.record.uid, &wish("rescue", boots_rescue()), &limit).await.unwrap().unwrap();
     let Finish::NotUpdated { cause, .. } = &changed.finish else { panic!("{:?}", changed.finish) };
-    assert!(cause.contains("timeouts.update ended before it began"), "{cause}");
+    assert!(cause.raw().contains("timeouts.update ended before it began"), "{cause}");
     assert!(matches!(changed.record.phase, Phase::InMaintenance { .. }));
 }
 
@@ -854,7 +855,11 @@ async fn a_wait_that_ends_keeps_the_place() {
     let held = first.hold(&wish("one", spec()), &control()).await.unwrap();
     let short = Control { timeout: Duration::from_mins(1), ..control() };
     let driven = second.hold(&wish("two", spec()), &short).await.unwrap();
-    assert!(matches!(&driven.finish, Finish::TimedOut(reason) if reason.contains("ops/one")), "{:?}", driven.finish);
+    assert!(
+        matches!(&driven.finish, Finish::TimedOut(reason) if reason.raw().contains("ops/one")),
+        "{:?}",
+        driven.finish
+    );
     let ticket = driven.record.ticket_number;
     release(&first, &held).await;
     let driven = second.hold(&wish("two", spec()), &control()).await.unwrap();

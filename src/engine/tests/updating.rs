@@ -1,7 +1,10 @@
 //! In-place changes to a held maintenance.
 
 use super::*;
-use crate::maintenance::{lock::Refusal, update::Undone};
+use crate::{
+    maintenance::{lock::Refusal, update::Undone},
+    shown::AsRaw,
+};
 
 fn power(power: PowerTarget) -> Spec {
     Spec { server_power: Some(power), ..spec() }
@@ -24,7 +27,7 @@ async fn a_change_that_is_refused_touches_nothing() {
     world.machine.with(|inside| inside.no_drives = true);
     let driven = engine.resume(&held.record.uid, &wish("m", boots_rescue()), &control()).await.unwrap().unwrap();
     let Finish::NotUpdated { cause, undone: Undone::NothingChanged } = &driven.finish else { panic!("{driven:?}") };
-    assert!(cause.contains("virtual"), "{cause}");
+    assert!(cause.raw().contains("virtual"), "{cause}");
     assert!(is_held(&driven.record));
     assert_eq!((&driven.record.spec, &driven.record.digest), (&held.record.spec, &held.record.digest));
     assert_eq!(world.machine.with(|inside| inside.resets.clone()), resets);
@@ -40,7 +43,7 @@ async fn a_change_that_fails_is_undone_and_the_server_stays_held() {
     world.machine.with(|inside| inside.ignores_power = true);
     let driven = engine.resume(&held.record.uid, &wish("m", power(PowerTarget::On)), &hasty()).await.unwrap().unwrap();
     let Finish::NotUpdated { cause, undone: Undone::Done } = &driven.finish else { panic!("{driven:?}") };
-    assert!(cause.contains("timeouts.update"), "{cause}");
+    assert!(cause.raw().contains("timeouts.update"), "{cause}");
     assert!(is_held(&driven.record));
     assert_eq!(driven.record.spec.server_power, Some(PowerTarget::Off));
     let view = world.store.view(&held.record.lock_key).await.unwrap();
@@ -186,5 +189,5 @@ async fn what_acts_under_a_hold_is_its_owners_or_named_by_it() {
     assert_eq!(driven.finish, Finish::Reached);
     assert_eq!(rival.hold(&wish("b", under), &control()).await.unwrap().finish, Finish::Reached);
     assert_eq!(release(&engine, &driven).await.finish, Finish::Over);
-    world.machine.with(|inside| assert_eq!(inside.boot.enabled.as_deref(), Some("Disabled")));
+    world.machine.with(|inside| assert_eq!(inside.boot.enabled.as_raw(), Some("Disabled")));
 }

@@ -8,18 +8,6 @@ use tf_provider::{
     value::{Value, ValueBool, ValueList, ValueNumber},
 };
 
-use crate::{
-    engine::Engine,
-    maintenance::{
-        ids::{MaintenanceId, check_name},
-        limits,
-        machine::{BootOverride, shown_url},
-        spec::{MaintenanceKind, Policy, Spec},
-        state::{Maintenance, Phase},
-    },
-    shown::OneLine,
-};
-
 use crate::provider::{
     shared::boot::{self, BootModel, IgnitionModel, UrlModel},
     shared::effect,
@@ -30,6 +18,17 @@ use crate::provider::{
     shared::values::{Text, Timeouts, bad, check_timeouts, given, known, or_default, power, short, shown_duration},
     shared::window::WindowModel,
     shared::write_only::{self, WriteOnly},
+};
+use crate::{
+    engine::Engine,
+    maintenance::{
+        ids::{MaintenanceId, check_name},
+        limits,
+        machine::{BootOverride, shown_url},
+        spec::{MaintenanceKind, Policy, Spec},
+        state::{Maintenance, Phase},
+    },
+    shown::{AsRaw, OneLine},
 };
 
 /// The object `previous_boot_override`.
@@ -334,11 +333,11 @@ fn own_reason(method: &str) -> String {
 impl From<&BootOverride> for OverrideModel {
     fn from(boot: &BootOverride) -> Self {
         Self {
-            enabled: known(boot.enabled.clone()),
-            target: known(boot.target.clone()),
-            mode: known(boot.mode.clone()),
+            enabled: known(boot.enabled.clone().map(OneLine::into_raw)),
+            target: known(boot.target.clone().map(OneLine::into_raw)),
+            mode: known(boot.mode.clone().map(OneLine::into_raw)),
             // It could contain another user's token; the record keeps the exact URL.
-            http_boot_uri: known(boot.http_boot_uri.as_deref().map(shown_url)),
+            http_boot_uri: known(boot.http_boot_uri.as_raw().map(shown_url)),
         }
     }
 }

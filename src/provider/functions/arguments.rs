@@ -9,7 +9,6 @@ use tf_provider::{
 };
 
 use crate::maintenance::window::{OnClose, Window, WindowSpec};
-
 use crate::provider::shared::values::{bad, parse_duration};
 
 /// Schedule, duration, time zone, and time.
@@ -50,9 +49,9 @@ pub(in crate::provider) fn read(
         }
     };
     let spec = WindowSpec {
-        schedule: schedule.clone(),
+        schedule: schedule.clone().into(),
         duration,
-        time_zone: zone.clone(),
+        time_zone: zone.clone().into(),
         exclude: Vec::new(),
         exclude_periods: Vec::new(),
         min_remaining: Duration::ZERO,

@@ -7,6 +7,18 @@ use serde::{Deserialize, Serialize};
 use tf_provider::{AttributePath, Diagnostic, Diagnostics, schema::Schema, value::Value};
 use tokio_util::sync::CancellationToken;
 
+use crate::provider::{
+    lock::model::{LockModel, lock_schema},
+    shared::cell::Cell,
+    shared::diagnostics::value_or_error,
+    shared::effect,
+    shared::lost,
+    shared::private::Private,
+    shared::prospect::PlannedRequest,
+    shared::renamed_timeouts::rename_timeouts,
+    shared::review,
+    shared::values::{bad, shown_duration},
+};
 use crate::{
     engine::{Control, Engine, EngineError, MaintenanceRequest, ReconcileResult},
     maintenance::{
@@ -19,19 +31,6 @@ use crate::{
     },
     plugin::{EphemeralResource, Opened, diagnostic},
     shown::shell_word,
-};
-
-use crate::provider::{
-    lock::model::{LockModel, lock_schema},
-    shared::cell::Cell,
-    shared::diagnostics::value_or_error,
-    shared::effect,
-    shared::lost,
-    shared::private::Private,
-    shared::prospect::PlannedRequest,
-    shared::renamed_timeouts::rename_timeouts,
-    shared::review,
-    shared::values::{bad, shown_duration},
 };
 
 /// The resource type.
@@ -157,8 +156,8 @@ fn not_opened(driven: &ReconcileResult, timeout: Duration) -> Diagnostic {
         Finish::Over | Finish::TimedOut(_) | Finish::NotUpdated { .. } | Finish::Reached => {
             let cause = match (&record.phase, &driven.finish) {
                 (_, Finish::TimedOut(cause) | Finish::NotUpdated { cause, .. }) => cause.clone(),
-                (Phase::Failed { cause, .. }, _) => cause.to_string(),
-                (phase, _) => format!("{} is {}", record.id, phase.name()),
+                (Phase::Failed { cause, .. }, _) => cause.to_string().into(),
+                (phase, _) => format!("{} is {}", record.id, phase.name()).into(),
             };
             (
                 format!("{server} could not be prepared"),
@@ -268,7 +267,7 @@ fn closed(diags: &mut Diagnostics, server: &str, driven: &ReconcileResult, limit
             return None;
         }
         Finish::TimedOut(why) => format!("It was {why} after {} (timeouts.close)", shown_duration(limit)),
-        Finish::Stuck(why) => why.clone(),
+        Finish::Stuck(why) => why.clone().into_raw(),
         _ => format!("It is {}", record.phase.name()),
     };
     let expires = record.expires_at().map(|at| format!(" from {} on", shown_time(at))).unwrap_or_default();

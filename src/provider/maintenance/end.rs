@@ -2,6 +2,13 @@
 
 use tf_provider::{AttributePath, Diagnostic, Diagnostics, value::Value};
 
+use crate::provider::{
+    maintenance::outcome::{at, ended, stuck},
+    shared::boot_proof,
+    shared::diagnostics::of_engine,
+    shared::private::{Private, missing_here},
+    shared::review_release::REVOKED,
+};
 use crate::{
     engine::{Engine, ReconcileResult},
     maintenance::{
@@ -11,14 +18,6 @@ use crate::{
         state::{Ending, Maintenance, Phase},
     },
     plugin::diagnostic,
-};
-
-use crate::provider::{
-    maintenance::outcome::{at, ended, stuck},
-    shared::boot_proof,
-    shared::diagnostics::of_engine,
-    shared::private::{Private, missing_here},
-    shared::review_release::REVOKED,
 };
 
 /// Builds the warning for a destroy with a state from before a replacement: another state manages
@@ -90,7 +89,7 @@ pub(in crate::provider) async fn released(
             return Some(());
         }
         Finish::Stuck(cause) | Finish::Refused(cause) | Finish::NotUpdated { cause, .. } => {
-            (format!("Releasing {server} failed"), stuck(record, cause))
+            (format!("Releasing {server} failed"), stuck(record, cause.raw()))
         }
         Finish::TimedOut(reason) => (
             format!("Releasing {server} did not end in time"),

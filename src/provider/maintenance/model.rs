@@ -12,17 +12,6 @@ use tf_provider::{
     value::{Value, ValueBool, ValueList, ValueNumber},
 };
 
-use crate::{
-    engine::Engine,
-    maintenance::{
-        hand_over::HandOver,
-        ids::MaintenanceId,
-        limits,
-        spec::{CompleteWhen, MaintenanceKind, Policy, Spec, WaitFor},
-    },
-    shown::OneLine,
-};
-
 use crate::provider::{
     shared::boot::{self, BootModel},
     shared::outputs::outputs,
@@ -33,6 +22,16 @@ use crate::provider::{
     },
     shared::window::{self, WindowModel, on_close, window_attribute},
     shared::write_only,
+};
+use crate::{
+    engine::Engine,
+    maintenance::{
+        hand_over::HandOver,
+        ids::MaintenanceId,
+        limits,
+        spec::{CompleteWhen, MaintenanceKind, Policy, Spec, WaitFor},
+    },
+    shown::OneLine,
 };
 
 /// The object `complete_when`.
@@ -418,7 +417,7 @@ impl From<&CompleteWhen> for CompleteModel {
             }
             CompleteWhen::Url(check) => Self {
                 power_state: Value::Null,
-                url: Value::Value(check.url.clone()),
+                url: Value::Value(check.url.clone().into_raw()),
                 status: Value::Value(i64::from(check.status)),
             },
         }

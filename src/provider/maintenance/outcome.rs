@@ -4,6 +4,18 @@ use std::time::Duration;
 
 use tf_provider::{AttributePath, Diagnostics, value::Value};
 
+use crate::provider::{
+    maintenance::model::{MaintenanceModel, shown_texts},
+    shared::boot_proof,
+    shared::diagnostics::silent,
+    shared::effect,
+    shared::ended,
+    shared::lost::{no_longer_ours, waited},
+    shared::private::Private,
+    shared::review_release::{DELETED, REVOKED, deleted},
+    shared::values::{known, shown_duration},
+    shared::window::WindowModel,
+};
 use crate::{
     engine::{Engine, MaintenanceStatus, Observation, ReconcileResult},
     maintenance::{
@@ -18,19 +30,6 @@ use crate::{
     },
     plugin::diagnostic,
     shown::OneLine,
-};
-
-use crate::provider::{
-    maintenance::model::{MaintenanceModel, shown_texts},
-    shared::boot_proof,
-    shared::diagnostics::silent,
-    shared::effect,
-    shared::ended,
-    shared::lost::{no_longer_ours, waited},
-    shared::private::Private,
-    shared::review_release::{DELETED, REVOKED, deleted},
-    shared::values::{known, shown_duration},
-    shared::window::WindowModel,
 };
 
 /// Converts a run's result to a state; `None` removes the resource from the state.
@@ -115,7 +114,7 @@ pub(in crate::provider) fn conclude(
             state
         }
         Finish::Stuck(cause) => {
-            error(format!("Releasing {server} failed"), stuck(record, cause));
+            error(format!("Releasing {server} failed"), stuck(record, cause.raw()));
             state
         }
         Finish::Lost => {

@@ -7,6 +7,11 @@ use tf_provider::{
     value::{Value, ValueList},
 };
 
+use crate::provider::{
+    shared::diagnostics::of_machine,
+    shared::schema::{attributes, optional, required},
+    shared::values::{Text, bad, given, short},
+};
 use crate::{
     backend::{BackendError, Machine},
     engine::Engine,
@@ -16,12 +21,7 @@ use crate::{
         spec::Spec,
     },
     plugin::diagnostic,
-};
-
-use crate::provider::{
-    shared::diagnostics::of_machine,
-    shared::schema::{attributes, optional, required},
-    shared::values::{Text, bad, given, short},
+    shown::OneLine,
 };
 
 /// The most steps of one service.
@@ -102,7 +102,7 @@ impl ServiceModel {
             all.push(check_step(diags, step, &at("steps").index(index)));
         }
         let steps = all.into_iter().collect::<Option<Vec<ServiceStep>>>()?;
-        Some(ServiceSpec { steps, runbook: given(&self.runbook).map(str::to_owned) })
+        Some(ServiceSpec { steps, runbook: given(&self.runbook).map(OneLine::from) })
     }
 }
 
@@ -135,8 +135,8 @@ fn check_step(diags: &mut Diagnostics, step: &Value<StepModel>, at: &AttributePa
     if step.args.is_unknown() {
         return None;
     }
-    let args = args.map(str::to_owned);
-    Some(ServiceStep { interface: given(&step.interface)?.to_owned(), step: given(&step.step)?.to_owned(), args })
+    let args = args.map(OneLine::from);
+    Some(ServiceStep { interface: given(&step.interface)?.into(), step: given(&step.step)?.into(), args })
 }
 
 /// Checks that the server supports the service, and adds an error otherwise.

@@ -8,7 +8,6 @@ use tf_provider::{
 };
 
 use crate::engine::ServerCheck;
-
 use crate::provider::{
     shared::block::table,
     shared::schema::computed,
@@ -78,8 +77,9 @@ impl From<ServerCheck> for CheckModel {
             privileges: check.account.and_then(|account| account.privileges).map_or(Value::Null, list),
             identifiers: identifiers.map_or(Value::Null, |(_, all)| list(all.clone())),
             resets: capabilities.map_or(Value::Null, |has| list(has.resets.iter().map(ToString::to_string))),
-            boot_sources: capabilities.map_or(Value::Null, |has| list(has.boot_targets.clone())),
-            drives: list(check.drives.into_iter().map(|drive| drive.slot)),
+            boot_sources: capabilities
+                .map_or(Value::Null, |has| list(has.boot_targets.iter().map(|target| target.raw().to_owned()))),
+            drives: list(check.drives.into_iter().map(|drive| drive.slot.into_raw())),
             slowest_read_ms: check.timing.map_or(Value::Null, |timing| {
                 Value::Value(i64::try_from(timing.slowest_read.as_millis()).unwrap_or(i64::MAX))
             }),

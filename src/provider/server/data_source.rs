@@ -7,13 +7,6 @@ use tf_provider::{
     value::{Value, ValueBool, ValueNumber},
 };
 
-use crate::{
-    backend::BackendError,
-    maintenance::{queue, restrictions::Block},
-    plugin::diagnostic,
-    shown::OneLine,
-};
-
 use crate::provider::{
     server::check_model::{CheckModel, check_attribute},
     shared::block::table,
@@ -21,6 +14,12 @@ use crate::provider::{
     shared::diagnostics::{of_engine, of_machine, silent},
     shared::schema::{computed, optional, required, schema},
     shared::values::{Text, Texts, bad, given, known, not_empty},
+};
+use crate::{
+    backend::BackendError,
+    maintenance::{queue, restrictions::Block},
+    plugin::diagnostic,
+    shown::OneLine,
 };
 
 table! {
@@ -167,14 +166,14 @@ impl DataSource for ServerDataSource {
                 let boot = view.boot.unwrap_or_default();
                 model.reachable = Value::Value(true);
                 model.power_state = Value::Value(view.power.to_string());
-                model.boot_progress = known(view.boot_progress);
-                model.boot_override_enabled = known(boot.enabled);
-                model.boot_override_target = known(boot.target);
-                model.health = known(view.health);
-                model.manufacturer = known(view.description.manufacturer);
-                model.model = known(view.description.model);
-                model.serial_number = known(view.description.serial_number);
-                model.host_name = known(view.description.host_name);
+                model.boot_progress = known(view.boot_progress.map(OneLine::into_raw));
+                model.boot_override_enabled = known(boot.enabled.map(OneLine::into_raw));
+                model.boot_override_target = known(boot.target.map(OneLine::into_raw));
+                model.health = known(view.health.map(OneLine::into_raw));
+                model.manufacturer = known(view.description.manufacturer.map(OneLine::into_raw));
+                model.model = known(view.description.model.map(OneLine::into_raw));
+                model.serial_number = known(view.description.serial_number.map(OneLine::into_raw));
+                model.host_name = known(view.description.host_name.map(OneLine::into_raw));
             }
             // In a cluster too, a missing server is a mistake and not an unreachable machine.
             Err(error @ (BackendError::Missing { .. } | BackendError::NoServer { .. })) => {

@@ -10,6 +10,11 @@ use tf_provider::{
     value::{Value, ValueBool, ValueNumber},
 };
 
+use crate::provider::{
+    shared::schema::{defaulted, object, optional},
+    shared::values::{Text, bad, boot_mode, given, is_given, known, not_empty, one_of, or_default, web_url},
+    shared::write_only::{WriteOnly, sha256},
+};
 use crate::{
     backend::plug::{self, ExternalBootMethod},
     engine::Engine,
@@ -18,12 +23,7 @@ use crate::{
         machine::Ignition,
         spec::{BootMethod, BootSpec, UrlCheck},
     },
-};
-
-use crate::provider::{
-    shared::schema::{defaulted, object, optional},
-    shared::values::{Text, bad, boot_mode, given, is_given, known, not_empty, one_of, or_default, web_url},
-    shared::write_only::{WriteOnly, sha256},
+    shown::OneLine,
 };
 
 /// `ready_when`, `complete_when`: a URL that must answer with a status.
@@ -299,7 +299,15 @@ impl BootModel {
             Value::Value(once) => once,
             _ => true,
         };
-        Some(BootSpec { ignition, method: method?, image, image_sha256: digest, once, boot_mode: mode, ready_when })
+        Some(BootSpec {
+            ignition,
+            method: method?,
+            image: image.map(OneLine::from),
+            image_sha256: digest,
+            once,
+            boot_mode: mode,
+            ready_when,
+        })
     }
 
     /// Passes local content to the backend, because the record contains only its digest.
@@ -355,14 +363,14 @@ pub(in crate::provider) fn check_url(
     if status.is_none() {
         bad(diags, at.clone().attribute("status"), "Not an HTTP status", "A status is a number from 100 to 599.");
     }
-    Some(UrlCheck { url: url?, status: status? })
+    Some(UrlCheck { url: url?.into(), status: status? })
 }
 
 impl From<&BootSpec> for BootModel {
     fn from(spec: &BootSpec) -> Self {
         Self {
             method: Value::Value(spec.method.name().to_owned()),
-            image: known(spec.image.clone()),
+            image: known(spec.image.clone().map(OneLine::into_raw)),
             image_sha256: known(spec.image_sha256.clone()),
             // Records do not contain the content, so the source file is unknown.
             ignition: match &spec.ignition {
@@ -375,7 +383,7 @@ impl From<&BootSpec> for BootModel {
             boot_mode: known(spec.boot_mode.map(|mode| mode.as_redfish().to_owned())),
             ready_when: spec.ready_when.as_ref().map_or(Value::Null, |check| {
                 Value::Value(UrlModel {
-                    url: Value::Value(check.url.clone()),
+                    url: Value::Value(check.url.clone().into_raw()),
                     status: Value::Value(i64::from(check.status)),
                 })
             }),

@@ -304,7 +304,7 @@ impl Prospect {
         let asks = record.awaiting_consent();
         let covered = asks.is_none();
         let record = asks.as_deref().unwrap_or(record);
-        self.digest = record.digest.raw().to_owned();
+        record.digest.raw().clone_into(&mut self.digest);
         let consent = if covered { Consent::NotNeeded } else { approval::consent(planned.lock(), record, view.now) };
         self.approval_missing = !consent.allows();
         let name = id.map_or_else(|| "NAMESPACE/NAME".to_owned(), ToString::to_string);

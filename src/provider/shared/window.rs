@@ -10,16 +10,16 @@ use tf_provider::{
     value::{Value, ValueList},
 };
 
-use crate::{
-    engine::Engine,
-    files::{self, Pipes},
-    maintenance::window::{OnClose, Period, WindowError, WindowSpec, freeze_periods},
-};
-
 use crate::provider::{
     shared::block::MayBeUnknown,
     shared::schema::{Attributes, attributes, optional},
     shared::values::{Text, bad, duration, given, is_given, known, one_of, shown_duration},
+};
+use crate::{
+    engine::Engine,
+    files::{self, Pipes},
+    maintenance::window::{OnClose, Period, WindowError, WindowSpec, freeze_periods},
+    shown::OneLine,
 };
 
 /// The default time zone.
@@ -181,15 +181,15 @@ impl WindowModel {
             _ => duration(diags, &self.min_remaining, path("min_remaining")),
         };
         let exclude = match &self.exclude {
-            Value::Value(days) => days.iter().filter_map(given).map(str::to_owned).collect(),
+            Value::Value(days) => days.iter().filter_map(given).map(OneLine::from).collect(),
             _ => Vec::new(),
         };
         if diags.errors.len() > errors || self.has_unknown() {
             return None;
         }
-        let time_zone = given(&self.time_zone).unwrap_or(TIME_ZONE).to_owned();
+        let time_zone = given(&self.time_zone).unwrap_or(TIME_ZONE).into();
         let mut spec = WindowSpec {
-            schedule: given(&self.schedule)?.to_owned(),
+            schedule: given(&self.schedule)?.into(),
             duration: lasts?,
             time_zone,
             exclude,
@@ -241,14 +241,14 @@ impl WindowModel {
     /// is not recorded.
     pub(in crate::provider) fn of(spec: &WindowSpec) -> Self {
         Self {
-            schedule: Value::Value(spec.schedule.clone()),
+            schedule: Value::Value(spec.schedule.clone().into_raw()),
             duration: Value::Value(shown_duration(spec.duration)),
-            time_zone: Value::Value(spec.time_zone.clone()),
+            time_zone: Value::Value(spec.time_zone.clone().into_raw()),
             min_remaining: known((!spec.min_remaining.is_zero()).then(|| shown_duration(spec.min_remaining))),
             exclude: if spec.exclude.is_empty() {
                 Value::Null
             } else {
-                Value::Value(spec.exclude.iter().cloned().map(Value::Value).collect())
+                Value::Value(spec.exclude.iter().map(|day| Value::Value(day.raw().to_owned())).collect())
             },
             ..Self::default()
         }

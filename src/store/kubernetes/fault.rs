@@ -30,12 +30,12 @@ impl ErrorMapper {
             // Admission checks quotas before storing; etcd rejects every write when its space is
             // used up.
             ClusterError::Denied { message, .. } | ClusterError::Rejected { message, .. }
-                if message.contains(QUOTA_EXCEEDED) || message.contains("database space exceeded") =>
+                if message.raw().contains(QUOTA_EXCEEDED) || message.raw().contains("database space exceeded") =>
             {
                 self.unwritable(error.to_string())
             }
             // An admission policy's own message explains the rejection.
-            ClusterError::Denied { message, .. } => self.forbidden(message),
+            ClusterError::Denied { message, .. } => self.forbidden(message.clone()),
             ClusterError::Forbidden { .. } => {
                 self.forbidden(format!("{error}; the guide about many runners lists each role's permissions"))
             }
@@ -43,11 +43,14 @@ impl ErrorMapper {
                 "{error}; check that the namespace {:?} exists (kubectl create namespace {0})",
                 self.namespace
             )),
-            ClusterError::Invalid { message, .. } | ClusterError::Rejected { message, .. } if is_size(message) => self
-                .forbidden(format!(
+            ClusterError::Invalid { message, .. } | ClusterError::Rejected { message, .. }
+                if is_size(message.raw()) =>
+            {
+                self.forbidden(format!(
                     "{error}; a ConfigMap is limited to 1 MiB, which is several thousand waiters for one server; the \
                      change was not stored"
-                )),
+                ))
+            }
             ClusterError::Rejected { code, .. } if *code >= 500 => self.unavailable(error.to_string()),
             ClusterError::Protocol { .. } => self.unreadable(error.to_string()),
             ClusterError::Configuration { .. }

@@ -69,7 +69,7 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
                 Ok(row) if only_fenced(map, &row) => {}
                 Ok(row) => locks.push((*row.lock).clone()),
                 Err(StoreError::Unreadable { cause, .. }) => {
-                    locks.push(Row::quarantined(map, cause.raw(), &link.faults))
+                    locks.push(Row::quarantined(map, cause.raw(), &link.faults));
                 }
                 Err(error) => return Err(error),
             },

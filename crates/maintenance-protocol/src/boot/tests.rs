@@ -2,6 +2,7 @@
 //! different next starts never count as done.
 
 use jiff::Timestamp;
+use shown_text::{AsRaw, OneLine};
 
 use super::*;
 use crate::{
@@ -24,8 +25,8 @@ const OURS: &str = "http://images.example/a.efi";
 const OTHERS: [&str; 3] =
     ["http://images.example/other.efi", "http://images.example/a.efi?version=2", "registry.example/rescue:4"];
 
-fn texts(all: &[&str]) -> Vec<Option<String>> {
-    std::iter::once(None).chain(all.iter().map(|text| Some((*text).to_owned()))).collect()
+fn texts(all: &[&str]) -> Vec<Option<OneLine>> {
+    std::iter::once(None).chain(all.iter().map(|text| Some((*text).into()))).collect()
 }
 
 /// Returns every override that a BMC can show.
@@ -47,14 +48,14 @@ fn all_shown() -> Vec<BootOverride> {
 /// Returns the next start's target and address, and true if later starts use them too. `None`: the
 /// machine follows its boot order.
 fn next_start(boot: &BootOverride) -> Option<(&str, Option<&str>, bool)> {
-    let target = boot.target.as_deref().filter(|target| *target != "None")?;
-    let lasts = match boot.enabled.as_deref() {
+    let target = boot.target.as_raw().filter(|target| *target != "None")?;
+    let lasts = match boot.enabled.as_raw() {
         Some("Once") => false,
         Some("Continuous") => true,
         Some("Disabled") => return None,
         other => panic!("an override with Enabled {other:?} counted as armed"),
     };
-    let address = boot.http_boot_uri.as_deref().filter(|_| target == "UefiHttp");
+    let address = boot.http_boot_uri.as_raw().filter(|_| target == "UefiHttp");
     Some((target, address, lasts))
 }
 
@@ -70,7 +71,7 @@ fn record(prior: Option<BootOverride>) -> Maintenance {
 fn facts(power: PowerState, boot: Option<BootOverride>) -> Facts {
     let capabilities = Capabilities {
         resets: vec![ResetType::On, ResetType::GracefulShutdown, ResetType::ForceOff],
-        boot_targets: ["None", "Pxe", "Hdd", "Cd", "UefiHttp"].map(str::to_owned).to_vec(),
+        boot_targets: ["None", "Pxe", "Hdd", "Cd", "UefiHttp"].map(OneLine::from).to_vec(),
         ..Capabilities::default()
     };
     Facts {
@@ -131,7 +132,7 @@ fn no_pair_with_another_next_start_counts_as_requested() {
                     let mut record = record(Some(none.clone()));
                     record.spec.boot = Some(BootSpec {
                         method: method.clone(),
-                        image: image.map(str::to_owned),
+                        image: image.map(OneLine::from),
                         image_sha256: None,
                         once,
                         boot_mode,
@@ -154,9 +155,9 @@ fn no_pair_with_another_next_start_counts_as_requested() {
                             assert_eq!(next, target, "{found:?}");
                             assert_eq!(address, image.filter(|_| method == BootMethod::Http), "{found:?}");
                             assert!(once || lasts, "{found:?}: a later start would boot something else");
-                            let mode = found.mode.as_deref();
+                            let mode = found.mode.as_raw();
                             assert!(boot_mode.is_none_or(|wanted| mode.is_none_or(|mode| mode == wanted.as_redfish())));
-                            let flipped = before.as_deref() == Some("UEFI") && mode == Some("Legacy");
+                            let flipped = before.as_raw() == Some("UEFI") && mode == Some("Legacy");
                             assert!(boot_mode.is_some() || !flipped, "{found:?}: Legacy was not requested");
                         }
                     }
@@ -171,10 +172,10 @@ fn no_pair_with_another_next_start_counts_as_requested() {
 fn no_pair_with_another_next_start_counts_as_restored() {
     let (shown, mut done) = (all_shown(), 0);
     // An incomplete override is never recorded if the maintenance changes it.
-    let is_clear = |before: &&BootOverride| match before.enabled.as_deref() {
+    let is_clear = |before: &&BootOverride| match before.enabled.as_raw() {
         Some("Disabled") => true,
         Some(_) => before.target.is_some(),
-        None => before.target.as_deref().is_none_or(|target| target == "None"),
+        None => before.target.as_raw().is_none_or(|target| target == "None"),
     };
     for before in shown.iter().filter(is_clear) {
         let mut record = record(Some(before.clone()));
@@ -230,7 +231,7 @@ fn a_bmc_that_ignores_disabled_gets_the_target_none() {
     let Verdict::Act(action) = &first[0] else { panic!("{first:?}") };
     let ignored = Attempt { reply: Reply::Accepted, ..Attempt::intended(action.clone(), Timestamp::UNIX_EPOCH) };
     match &verdicts(Step::RestoreBoot, &record, &[ignored], &facts)[1] {
-        Verdict::Act(Action::SetBoot { wanted, .. }) => assert_eq!(wanted.target.as_deref(), Some("None")),
+        Verdict::Act(Action::SetBoot { wanted, .. }) => assert_eq!(wanted.target.as_raw(), Some("None")),
         other => panic!("{other:?}"),
     }
 }
@@ -246,7 +247,7 @@ fn a_request_without_a_mode_is_repeated_with_uefi_where_the_bmc_chose_legacy() {
     let (wanted, before) = (BootOverride { mode: None, ..boot("Once", "") }, boot("Disabled", "UEFI"));
     let with =
         |before: &BootOverride, found: &str| with_mode(wanted.clone(), Some(before), Some(&boot("Once", found))).mode;
-    assert_eq!(with(&before, "Legacy").as_deref(), Some("UEFI"));
+    assert_eq!(with(&before, "Legacy").as_raw(), Some("UEFI"));
     assert_eq!(with(&before, "UEFI"), None);
     assert_eq!(with(&boot("Disabled", "Legacy"), "Legacy"), None, "it was so before");
 }
@@ -260,7 +261,7 @@ fn a_mode_that_the_maintenance_set_is_not_left_behind() {
         ..BootOverride::default()
     };
     let refusal = |set: Option<&str>| {
-        let writes = BootWrites { mode: set.map(str::to_owned), once_used: false };
+        let writes = BootWrites { mode: set.map(OneLine::from), once_used: false };
         refused(&recorded(&of("Legacy"), &of("UEFI"), Some(&writes)))
     };
     assert_eq!(refusal(Some("UEFI")).as_deref(), Some("BootSourceOverrideMode is UEFI, was Legacy"));

@@ -1,11 +1,13 @@
 //! Tests of single virtual media rules.
 
+use shown_text::OneLine;
+
 use super::*;
 
 fn drive(path: &str, kinds: &[&str]) -> MediaSlot {
     MediaSlot {
         slot: path.into(),
-        media_types: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
+        media_types: kinds.iter().map(|kind| (*kind).into()).collect(),
         image: None,
         inserted: false,
         write_protected: None,
@@ -18,7 +20,7 @@ fn boot() -> BootSpec {
 
 fn lists(targets: &[&str]) -> Capabilities {
     Capabilities {
-        boot_targets: targets.iter().map(|target| (*target).to_owned()).collect(),
+        boot_targets: targets.iter().map(|target| (*target).into()).collect(),
         boot_menu: true,
         ..Capabilities::default()
     }
@@ -42,7 +44,7 @@ fn the_first_slot_by_number_is_filled_and_a_configured_one_before_all() {
 fn a_medium_that_could_boot_instead_is_replaced_or_taken_out() {
     let of = |path: &str, image: Option<&str>| MediaSlot {
         inserted: image.is_some(),
-        image: image.filter(|image| !image.is_empty()).map(str::to_owned),
+        image: image.filter(|image| !image.is_empty()).map(OneLine::from),
         ..drive(path, &["CD"])
     };
     let (ours, theirs) = ("http://i/a.iso", Some("http://i/theirs.iso"));
@@ -50,7 +52,7 @@ fn a_medium_that_could_boot_instead_is_replaced_or_taken_out() {
     assert_eq!(choose_slot(&media, ours, None).unwrap().slot, "/m/1", "`Cd` boots the first drive");
     let media = [of("/m/1", Some("")), of("/m/2", theirs), of("/m/3", theirs)];
     let chosen = choose_slot(&media, ours, None).unwrap();
-    assert_eq!((chosen.slot.as_str(), rival(&media, chosen, ours).unwrap().slot.as_str()), ("/m/2", "/m/3"));
+    assert_eq!((chosen.slot.raw(), rival(&media, chosen, ours).unwrap().slot.raw()), ("/m/2", "/m/3"));
     let media = [of("/m/1", None), of("/m/2", Some(ours)), drive("/m/3", &["USBStick"])];
     assert_eq!(rival(&media, &media[0], ours), None);
     let unknown = held_unknown(&boot(), &lists(&[]), &[of("/m/1", Some(""))]);

@@ -1,5 +1,9 @@
 //! Calls that can change the server after their reply.
 
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::Serialize;
+
 use super::ids::Uid;
 use super::machine::MachineView;
 use super::machine::MediaSlot;
@@ -7,9 +11,6 @@ use super::machine::PowerState;
 use super::machine::ResetType;
 use super::step::Action;
 use super::step::Attempt;
-use jiff::Timestamp;
-use serde::Deserialize;
-use serde::Serialize;
 
 /// A call without an observed effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,8 +59,8 @@ impl PendingEffect {
             Action::Reset(ResetType::GracefulShutdown | ResetType::ForceOff) => machine.power == PowerState::Off,
             Action::Reset(ResetType::On) => machine.power == PowerState::On,
             Action::SetBoot { wanted, .. } => machine.boot.as_ref().is_some_and(|boot| boot.is_like(wanted)),
-            Action::Insert { slot, .. } => drive(slot).is_some_and(|drive| drive.inserted),
-            Action::Eject { slot } => drive(slot).is_some_and(|drive| !drive.inserted),
+            Action::Insert { slot, .. } => drive(slot.raw()).is_some_and(|drive| drive.inserted),
+            Action::Eject { slot } => drive(slot.raw()).is_some_and(|drive| !drive.inserted),
             _ => false,
         }
     }

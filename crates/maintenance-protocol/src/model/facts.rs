@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use shown_text::OneLine;
+
 use super::{
     drain::DrainView,
     gate::GateView,
@@ -24,11 +26,11 @@ pub struct Facts {
     /// Its capabilities.
     pub capabilities: Option<Capabilities>,
     /// Result of the image check, with the problem on failure.
-    pub image: Option<Result<(), String>>,
+    pub image: Option<Result<(), OneLine>>,
     /// Result of the preparer's URL, with its response on failure.
-    pub preparer: Option<Result<(), String>>,
+    pub preparer: Option<Result<(), OneLine>>,
     /// Result of `complete_when`'s URL.
-    pub completion: Option<Result<(), String>>,
+    pub completion: Option<Result<(), OneLine>>,
     /// Number of the holder's gates that precede the record's own; see [`Self::gates`].
     pub outer_gates: usize,
     /// The gates, by index in the holder's record.

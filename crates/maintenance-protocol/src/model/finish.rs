@@ -1,12 +1,14 @@
 //! How a process ends its work on a record.
 
+use shown_text::OneLine;
+
 use super::update::Undone;
 
 /// The reason why a process stops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finish {
     /// The external system rejected the request permanently, for this reason.
-    Refused(String),
+    Refused(OneLine),
     /// The requested state is reached.
     Reached,
     /// The record has ended and contains the result.
@@ -14,15 +16,15 @@ pub enum Finish {
     /// The request left the queue.
     Withdrawn,
     /// The time limit passed while the request waited for the server.
-    TimedOut(String),
+    TimedOut(OneLine),
     /// The process was stopped; the record contains the progress.
     Interrupted,
     /// The release failed and the lock is still held.
-    Stuck(String),
+    Stuck(OneLine),
     /// A change in place failed. The server stays locked.
     NotUpdated {
         /// The cause, for people.
-        cause: String,
+        cause: OneLine,
         /// State of the server after the rollback.
         undone: Undone,
     },

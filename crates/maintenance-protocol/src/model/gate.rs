@@ -1,14 +1,16 @@
 //! Gates: the stored and observed state of external systems that must allow a start.
 
-use super::ids::Uid;
-use super::machine::PowerTarget;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::Serialize;
 use shown_text::OneLine;
-use std::collections::BTreeMap;
-use std::fmt;
-use std::time::Duration;
+
+use super::ids::Uid;
+use super::machine::PowerTarget;
 
 /// The authority over the queue order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,9 +85,9 @@ impl Loss {
 impl ExternalSystem {
     /// Returns a server's own maintenance system without boot preparation and owners.
     #[must_use]
-    pub fn own(name: impl Into<String>, order: QueueAuthority, enters: bool) -> Self {
+    pub fn own(name: impl Into<OneLine>, order: QueueAuthority, enters: bool) -> Self {
         Self {
-            name: name.into().into(),
+            name: name.into(),
             order,
             enters,
             boots: false,
@@ -173,17 +175,17 @@ pub struct ExternalRequest {
     /// `namespace/name` of the maintenance.
     pub id: String,
     /// The provider's `owner`.
-    pub owner: String,
+    pub owner: OneLine,
     /// The requesting run, host and person.
-    pub run: String,
+    pub run: OneLine,
     /// The required owner approval.
     pub asks: Asks,
     /// Higher priorities start first.
     pub priority: i64,
     /// The reason, for people.
-    pub reason: Option<String>,
+    pub reason: Option<OneLine>,
     /// Link to its discussion.
-    pub ticket: Option<String>,
+    pub ticket: Option<OneLine>,
     /// True if the request can already exist.
     pub asked: bool,
     /// True if the server entered with it; see [`GateRecord::entered`].

@@ -118,16 +118,16 @@ impl fmt::Display for Location {
         let Self { backend, cluster, namespace, system } = self;
         write!(f, "{backend}")?;
         if let Some(ClusterIdentity { address, uid, .. }) = cluster {
-            write!(f, ", cluster {}", address)?;
+            write!(f, ", cluster {address}")?;
             if let Some(uid) = uid {
-                write!(f, " (UID of kube-system: {})", uid)?;
+                write!(f, " (UID of kube-system: {uid})")?;
             }
         }
         if let Some(namespace) = namespace {
-            write!(f, ", namespace {}", namespace)?;
+            write!(f, ", namespace {namespace}")?;
         }
         if let Some(system) = system {
-            write!(f, ", system {}", system)?;
+            write!(f, ", system {system}")?;
         }
         Ok(())
     }

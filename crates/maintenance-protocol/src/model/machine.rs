@@ -5,6 +5,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use shown_text::{AsRaw, OneLine};
 
 /// A system's power state. Redfish `ComputerSystem.PowerState` (DSP2046 Resource.PowerState).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -165,20 +166,20 @@ impl BootMode {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BootOverride {
     /// `BootSourceOverrideEnabled`: `Disabled`, `Once` or `Continuous`.
-    pub enabled: Option<String>,
+    pub enabled: Option<OneLine>,
     /// `BootSourceOverrideTarget`, for example `None`, `Pxe`, `Cd`, `Hdd`, `UefiHttp`.
-    pub target: Option<String>,
+    pub target: Option<OneLine>,
     /// `BootSourceOverrideMode`: `UEFI` or `Legacy`.
-    pub mode: Option<String>,
+    pub mode: Option<OneLine>,
     /// `HttpBootUri`. Its query can contain a secret, so it is never logged completely. If an
     /// external system boots the server, it is the image's name there.
-    pub http_boot_uri: Option<String>,
+    pub http_boot_uri: Option<OneLine>,
     /// `UefiTargetBootSourceOverride`: the UEFI device path that the target `UefiTarget` boots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uefi_target: Option<String>,
+    pub uefi_target: Option<OneLine>,
     /// `BootNext`: the boot option that the target `UefiBootNext` boots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub boot_next: Option<String>,
+    pub boot_next: Option<OneLine>,
     /// The booted system's configuration, if the external system delivers it. It is write-only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignition: Option<Ignition>,
@@ -207,15 +208,15 @@ impl BootOverride {
     /// Returns true if the firmware's own boot order applies, even if a target is still listed.
     #[must_use]
     pub fn is_disabled(&self) -> bool {
-        self.enabled.as_deref() == Some("Disabled")
-            || self.target.as_deref() == Some("None")
+        self.enabled.as_raw() == Some("Disabled")
+            || self.target.as_raw() == Some("None")
             || (self.enabled.is_none() && self.target.is_none())
     }
 
     /// Returns true if every property that `wanted` sets has the same value here.
     #[must_use]
     pub fn is_like(&self, wanted: &Self) -> bool {
-        let same = |found: &Option<String>, wanted: &Option<String>| wanted.is_none() || found == wanted;
+        let same = |found: &Option<OneLine>, wanted: &Option<OneLine>| wanted.is_none() || found == wanted;
         same(&self.enabled, &wanted.enabled)
             && same(&self.target, &wanted.target)
             && same(&self.mode, &wanted.mode)
@@ -228,7 +229,7 @@ impl BootOverride {
 
 impl fmt::Display for BootOverride {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.enabled.as_deref(), self.target.as_deref()) {
+        match (self.enabled.as_raw(), self.target.as_raw()) {
             (None, None) => write!(f, "none"),
             (Some("Disabled"), _) => write!(f, "Disabled"),
             (enabled, target) => {
@@ -242,11 +243,11 @@ impl fmt::Display for BootOverride {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MediaSlot {
     /// The drive's name: its resource path on the BMC.
-    pub slot: String,
+    pub slot: OneLine,
     /// Supported media types, for example `CD`, `DVD`, `USBStick`.
-    pub media_types: Vec<String>,
+    pub media_types: Vec<OneLine>,
     /// The inserted image's address.
-    pub image: Option<String>,
+    pub image: Option<OneLine>,
     /// True if an image is inserted.
     pub inserted: bool,
     /// True if the medium is write-protected; `None` if the BMC does not report it.
@@ -257,7 +258,7 @@ impl MediaSlot {
     /// Returns the inserted image; an empty string if the BMC does not report its address.
     #[must_use]
     pub fn content(&self) -> Option<&str> {
-        if self.inserted { self.image.as_deref().or(Some("")) } else { None }
+        if self.inserted { self.image.as_raw().or(Some("")) } else { None }
     }
 
     /// Returns true if the medium changed, as far as the BMC reports addresses.
@@ -281,11 +282,11 @@ impl MediaSlot {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootOption {
     /// `BootOptionReference`, the value for `BootNext`.
-    pub reference: String,
+    pub reference: OneLine,
     /// `DisplayName`, for people.
-    pub name: String,
+    pub name: OneLine,
     /// `UefiDevicePath`, the value for `UefiTargetBootSourceOverride`.
-    pub path: Option<String>,
+    pub path: Option<OneLine>,
 }
 
 /// A machine's state, from one read. Each read sends one request to the BMC.
@@ -294,17 +295,17 @@ pub struct MachineView {
     /// The power state.
     pub power: PowerState,
     /// `BootProgress.LastState`, if the BMC reports it (Redfish ComputerSystem v1.13 or newer).
-    pub boot_progress: Option<String>,
+    pub boot_progress: Option<OneLine>,
     /// `LastResetTime`, if the BMC reports it (Redfish ComputerSystem v1.12 or newer). It is only
     /// compared with earlier values of the same BMC.
-    pub last_reset: Option<String>,
+    pub last_reset: Option<OneLine>,
     /// The boot override, if the BMC supports one.
     pub boot: Option<BootOverride>,
     /// True if the BMC reports the override incompletely, so it could not be restored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub boot_unclear: bool,
     /// `Status.Health`, if the BMC reports it.
-    pub health: Option<String>,
+    pub health: Option<OneLine>,
     /// Manufacturer, model and serial number, for people.
     pub description: MachineDescription,
 }
@@ -313,13 +314,13 @@ pub struct MachineView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineDescription {
     /// Redfish `ComputerSystem.Manufacturer`.
-    pub manufacturer: Option<String>,
+    pub manufacturer: Option<OneLine>,
     /// Redfish `ComputerSystem.Model`.
-    pub model: Option<String>,
+    pub model: Option<OneLine>,
     /// Redfish `ComputerSystem.SerialNumber`.
-    pub serial_number: Option<String>,
+    pub serial_number: Option<OneLine>,
     /// Redfish `ComputerSystem.HostName`.
-    pub host_name: Option<String>,
+    pub host_name: Option<OneLine>,
 }
 
 /// A machine's capabilities. The plan fails if a required capability is missing.
@@ -329,21 +330,21 @@ pub struct Capabilities {
     /// Supported power changes.
     pub resets: Vec<ResetType>,
     /// Name of the system that accepts them instead of the machine.
-    pub resets_by: Option<String>,
+    pub resets_by: Option<OneLine>,
     /// Supported boot override targets in the BMC's spelling; empty without an override.
-    pub boot_targets: Vec<String>,
+    pub boot_targets: Vec<OneLine>,
     /// Supported values of `BootSourceOverrideEnabled`; empty if the BMC does not list them.
-    pub boot_enabled: Vec<String>,
+    pub boot_enabled: Vec<OneLine>,
     /// Supported boot modes in the BMC's spelling; empty if the BMC does not list them.
-    pub boot_modes: Vec<String>,
+    pub boot_modes: Vec<OneLine>,
     /// True if `HttpBootUri` is writable.
     pub http_boot_uri: bool,
     /// True if the BMC lists the firmware's boot menu (`BootOptions`), so an entry can be booted.
     pub boot_menu: bool,
     /// The configured boot override target for a loaded virtual drive.
-    pub media_target: Option<String>,
+    pub media_target: Option<OneLine>,
     /// The configured virtual drive.
-    pub media_slot: Option<String>,
+    pub media_slot: Option<OneLine>,
     /// True if the reported power does not change without a call through this backend. A shutdown
     /// from the operating system is then invisible.
     pub power_not_followed: bool,
@@ -351,7 +352,7 @@ pub struct Capabilities {
     /// file.
     pub live_iso: bool,
     /// Why it does not support a boot override, and the alternative, as sentences.
-    pub instead_of_boot: Option<String>,
+    pub instead_of_boot: Option<OneLine>,
 }
 
 impl Capabilities {

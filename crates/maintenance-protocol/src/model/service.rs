@@ -1,9 +1,10 @@
 //! Services that the external system performs: request and progress.
 
+use std::fmt;
+
 use serde::Deserialize;
 use serde::Serialize;
 use shown_text::{self as shown, OneLine};
-use std::fmt;
 
 /// The requested service: a list of steps, or a list's name in the external system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,19 +14,19 @@ pub struct ServiceSpec {
     pub steps: Vec<ServiceStep>,
     /// Name of a step list that the system stores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub runbook: Option<String>,
+    pub runbook: Option<OneLine>,
 }
 
 /// One step, in the external system's terms.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceStep {
     /// The component that performs the step.
-    pub interface: String,
+    pub interface: OneLine,
     /// Name of the step.
-    pub step: String,
+    pub step: OneLine,
     /// Arguments, as a JSON object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub args: Option<String>,
+    pub args: Option<OneLine>,
 }
 
 impl fmt::Display for ServiceStep {
@@ -37,7 +38,7 @@ impl fmt::Display for ServiceStep {
 impl fmt::Display for ServiceSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(runbook) = &self.runbook {
-            return write!(f, "runbook {}", shown::line(runbook));
+            return write!(f, "runbook {runbook}");
         }
         let steps: Vec<String> = self.steps.iter().map(ToString::to_string).collect();
         write!(f, "{} {}", if steps.len() == 1 { "step" } else { "steps" }, steps.join(", "))
@@ -79,7 +80,7 @@ pub enum ServiceState {
 pub struct ServiceView {
     /// A value that changes whenever work starts or ends. The record keeps the value from before
     /// the start, which distinguishes this service from later services.
-    pub stamp: String,
+    pub stamp: OneLine,
     /// State of the service.
     pub state: ServiceState,
 }

@@ -16,7 +16,7 @@ use super::{
     service::ServiceSpec,
     window::WindowSpec,
 };
-use shown_text::OneLine;
+use shown_text::{AsRaw, OneLine};
 
 /// Policy for claimed servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +67,7 @@ pub enum MaintenanceKind {
 pub struct UrlCheck {
     /// URL of the GET request. Its query can contain a token, so only origin and path are
     /// displayed.
-    pub url: String,
+    pub url: OneLine,
     /// The expected status.
     pub status: u16,
 }
@@ -81,7 +81,7 @@ pub struct BootSpec {
     /// The boot method.
     pub method: BootMethod,
     /// The image's address, for `http` and `virtual_media`.
-    pub image: Option<String>,
+    pub image: Option<OneLine>,
     /// The image's expected SHA-256, in lower case hexadecimal digits.
     pub image_sha256: Option<String>,
     /// True if the override applies to one boot only.
@@ -237,7 +237,7 @@ impl Spec {
                 BootMethod::External(_) => image.to_owned(),
                 _ => shown_url(image),
             };
-            let image = boot.image.as_deref().map(|image| format!(" from {}", shown(image))).unwrap_or_default();
+            let image = boot.image.as_raw().map(|image| format!(" from {}", shown(image))).unwrap_or_default();
             format!("{}{image}", boot.method.name())
         });
         let is_off = power == Some(PowerState::Off);

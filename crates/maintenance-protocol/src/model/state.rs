@@ -328,7 +328,7 @@ pub struct Maintenance {
     /// Drives that this maintenance or work under it possibly loaded or ejected. They must be read
     /// again before it ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub drives: Vec<String>,
+    pub drives: Vec<OneLine>,
     /// Writes to the boot override, including work under this maintenance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_writes: Option<BootWrites>,

@@ -108,16 +108,16 @@ pub enum Action {
     /// Insert an image.
     Insert {
         /// Name of the drive.
-        slot: String,
+        slot: OneLine,
         /// The image's address.
-        image: String,
+        image: OneLine,
         /// True if the medium is write-protected.
         write_protected: bool,
     },
     /// Eject a medium.
     Eject {
         /// Name of the drive.
-        slot: String,
+        slot: OneLine,
     },
     /// Create a request in the external system.
     EnterGate,
@@ -126,7 +126,7 @@ pub enum Action {
     /// Start the external system's service.
     BeginService {
         /// The system's prior stamp (`ServiceView::stamp`).
-        stamp: String,
+        stamp: OneLine,
     },
     /// Acquire the Kubernetes Node's Lease.
     TakeNode,
@@ -242,7 +242,7 @@ pub struct Attempt {
     pub answered: Option<Timestamp>,
     /// `LastResetTime` when the call was decided. A different value proves a reset after that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_reset: Option<String>,
+    pub last_reset: Option<OneLine>,
 }
 
 impl Attempt {

@@ -74,7 +74,7 @@ impl fmt::Display for Tolerated {
 pub struct BootWrites {
     /// The last boot mode that was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<String>,
+    pub mode: Option<OneLine>,
     /// A start used the recorded one-time override before the first write.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub once_used: bool,

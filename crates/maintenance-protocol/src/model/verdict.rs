@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use shown_text::OneLine;
 
 use super::{operation::OperationOutcome, step::Action};
 
@@ -59,7 +60,7 @@ pub enum Verdict {
     /// Wait.
     Wait {
         /// The awaited condition, for people.
-        why: String,
+        why: OneLine,
         /// When time alone changes the verdict.
         until: Option<Timestamp>,
     },
@@ -70,7 +71,7 @@ pub enum Verdict {
     /// The operation ended with this outcome.
     Concluded(OperationOutcome),
     /// The step is impossible.
-    Fail(String),
+    Fail(OneLine),
 }
 
 /// Facts that a rule must read.

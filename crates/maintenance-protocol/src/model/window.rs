@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use shown_text::OneLine;
 
 /// How a running maintenance reacts when its window closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,14 +54,14 @@ pub struct Period {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowSpec {
     /// Five-field cron schedule of the openings, in `time_zone`.
-    pub schedule: String,
+    pub schedule: OneLine,
     /// An opening's elapsed duration.
     pub duration: Duration,
     /// Name in the IANA time zone database.
-    pub time_zone: String,
+    pub time_zone: OneLine,
     /// Days (`2026-12-24`) and inclusive ranges (`2026-12-20/2027-01-06`) on which no opening
     /// starts.
-    pub exclude: Vec<String>,
+    pub exclude: Vec<OneLine>,
     /// Freezes from an iCalendar file (`window::freeze_periods`), unordered and possibly
     /// overlapping.
     pub exclude_periods: Vec<Period>,

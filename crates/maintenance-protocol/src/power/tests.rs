@@ -23,7 +23,7 @@ fn what_a_busy_machine_refuses_is_sent_again_by_time_and_not_by_number() {
         let next = |now| pursue(on.clone(), &attempts, limits.power_change, &limits, at(now));
         assert_eq!(
             next(patience - 1),
-            Verdict::Wait { why: format!("On was refused: {words}"), until: Some(at(patience)) }
+            Verdict::Wait { why: format!("On was refused: {words}").into(), until: Some(at(patience)) }
         );
         assert!(matches!(next(patience), Verdict::Fail(_)), "{words}");
         let fewer = &attempts[..attempts.len() - 1];
@@ -113,8 +113,8 @@ fn an_on_without_effect_is_sent_once_more_within_the_limit() {
             let twice = [attempt(&action, 0, reply.clone()), attempt(&action, 60, reply.clone())];
             assert!(matches!(next(&twice, 119), Verdict::Wait { .. }), "{reply:?}");
             let Verdict::Fail(why) = next(&twice, 120) else { panic!("{reply:?}") };
-            assert!(why.contains("(sent 2 times), but did not take effect by"), "{why}");
-            assert!(reply.message().is_none_or(|message| why.contains(message)), "{why}");
+            assert!(why.raw().contains("(sent 2 times), but did not take effect by"), "{why}");
+            assert!(reply.message().is_none_or(|message| why.raw().contains(message)), "{why}");
         }
     }
 }

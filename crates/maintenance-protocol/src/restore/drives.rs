@@ -55,7 +55,7 @@ pub(super) fn is_unprotected(before: &MediaSlot, now: &MediaSlot) -> bool {
 
 /// Returns true if this maintenance possibly loaded or ejected a drive.
 pub(super) fn is_used(record: &Maintenance, drive: &MediaSlot) -> bool {
-    record.drives.iter().any(|used| drive_name(used) == drive_name(&drive.slot))
+    record.drives.iter().any(|used| drive_name(used.raw()) == drive_name(drive.slot.raw()))
 }
 
 /// Returns the last segment of the path.
@@ -68,7 +68,7 @@ pub(super) fn drive_name(slot: &str) -> Option<&str> {
 /// A BMC that lists its drives in two collections uses the same names in both.
 pub(super) fn listed<'a>(before: &MediaSlot, media: &'a [MediaSlot]) -> Option<&'a MediaSlot> {
     let same = media.iter().find(|now| now.slot == before.slot);
-    same.or_else(|| media.iter().find(|now| drive_name(&now.slot) == drive_name(&before.slot)))
+    same.or_else(|| media.iter().find(|now| drive_name(now.slot.raw()) == drive_name(before.slot.raw())))
 }
 
 /// Waits for a missing drive that this maintenance possibly loaded or ejected. Then the step fails,
@@ -85,7 +85,7 @@ pub(super) fn absent(
     }
     let until = after(since, limits.media);
     let why = format!("the virtual drive {}, which this maintenance used, is not listed any more", before.slot);
-    Some(if now < until { Verdict::Wait { why, until: Some(until) } } else { Verdict::Fail(why) })
+    Some(if now < until { Verdict::Wait { why: why.into(), until: Some(until) } } else { Verdict::Fail(why.into()) })
 }
 
 pub(super) fn restore_media(
@@ -108,15 +108,15 @@ pub(super) fn restore_media(
             continue;
         }
         if found.is_none() && before.content() == Some("") {
-            return Verdict::Fail(format!(
-                "the virtual drive {} is empty, and the machine did not report its prior medium",
-                before.slot
-            ));
+            return Verdict::Fail(
+                format!("the virtual drive {} is empty, and the machine did not report its prior medium", before.slot)
+                    .into(),
+            );
         }
         let slot = before.slot.clone();
         let insert = before.content().map(|image| Action::Insert {
             slot: slot.clone(),
-            image: image.to_owned(),
+            image: image.into(),
             write_protected: before.write_protected.unwrap_or(true),
         });
         let inserted = insert

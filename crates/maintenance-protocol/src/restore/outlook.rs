@@ -1,6 +1,7 @@
 //! Simulates a release with its step rules, so that the destroy plan lists its calls.
 
 use jiff::Timestamp;
+use shown_text::OneLine;
 
 use super::{judge, steps_on_the_machine};
 use crate::{
@@ -52,7 +53,7 @@ pub(super) fn outlook(record: &Maintenance, facts: &Facts, limits: &Limits, mut 
                     found.calls.push(action);
                 }
                 Verdict::Wait { until: Some(until), .. } if until > now => now = until,
-                Verdict::Fail(why) => return Outlook { stops: Some(why), ..found },
+                Verdict::Fail(why) => return Outlook { stops: Some(why.into_raw()), ..found },
                 _ => break,
             }
         }
@@ -68,7 +69,7 @@ fn play(action: &Action, machine: &mut MachineView, media: &mut [MediaSlot]) {
             machine.power = PowerState::On;
             machine.boot_progress = None;
             if let Some(boot) = machine.boot.as_mut().filter(|boot| boot::is_once(boot)) {
-                (boot.enabled, boot.target) = (Some("Disabled".to_owned()), Some("None".to_owned()));
+                (boot.enabled, boot.target) = (Some("Disabled".into()), Some("None".into()));
             }
         }
         Action::SetBoot { wanted, clear_http_boot_uri } => {
@@ -76,7 +77,7 @@ fn play(action: &Action, machine: &mut MachineView, media: &mut [MediaSlot]) {
             if wanted.external || boot.external {
                 boot.clone_from(wanted);
             }
-            let set = |now: &mut Option<String>, wanted: &Option<String>| {
+            let set = |now: &mut Option<OneLine>, wanted: &Option<OneLine>| {
                 if wanted.is_some() {
                     *now = wanted.clone().filter(|wanted| !wanted.is_empty());
                 }

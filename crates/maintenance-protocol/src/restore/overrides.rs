@@ -1,6 +1,7 @@
 //! Restores the boot override.
 
 use jiff::Timestamp;
+use shown_text::{AsRaw, OneLine};
 
 use crate::{
     address,
@@ -26,7 +27,7 @@ pub(super) fn not_shown_yet(
 ) -> Option<Verdict> {
     let until = after(progress.since, limits.settle);
     let why = format!("the machine does not show a boot override any more; it was {before}");
-    (now < until).then_some(Verdict::Wait { why, until: Some(until) })
+    (now < until).then_some(Verdict::Wait { why: why.into(), until: Some(until) })
 }
 
 /// Disables an override. If the BMC accepts that without an effect, the target `None` ends it.
@@ -39,8 +40,8 @@ pub(super) fn end_override(
 ) -> Verdict {
     let by_target = Action::SetBoot {
         wanted: BootOverride {
-            enabled: Some("Disabled".to_owned()),
-            target: Some("None".to_owned()),
+            enabled: Some("Disabled".into()),
+            target: Some("None".into()),
             ..BootOverride::default()
         },
         clear_http_boot_uri: false,
@@ -93,31 +94,31 @@ pub(super) fn boot_change(before: &BootOverride, found: &BootOverride) -> Option
         let clear_http_boot_uri = before.http_boot_uri.is_none() && found.http_boot_uri.is_some();
         return (before != found).then(|| Action::SetBoot { wanted: before.clone(), clear_http_boot_uri });
     }
-    let changed = |before: &Option<String>, found: &Option<String>| {
+    let changed = |before: &Option<OneLine>, found: &Option<OneLine>| {
         if before == found { None } else { before.clone() }
     };
     // An empty name clears a boot menu entry.
-    let entry = |before: &Option<String>, found: &Option<String>| {
-        if before.is_none() && found.is_some() { Some(String::new()) } else { changed(before, found) }
+    let entry = |before: &Option<OneLine>, found: &Option<OneLine>| {
+        if before.is_none() && found.is_some() { Some(OneLine::default()) } else { changed(before, found) }
     };
     let ended = boot::is_unlisted(before) && !found.is_disabled();
     // Only the target `None` ended the override: another target would arm it again.
-    let by_target = found.is_disabled() && found.enabled.as_deref().is_some_and(|enabled| enabled != "Disabled");
+    let by_target = found.is_disabled() && found.enabled.as_raw().is_some_and(|enabled| enabled != "Disabled");
     let wanted = BootOverride {
-        enabled: if ended { Some("Disabled".to_owned()) } else { changed(&before.enabled, &found.enabled) },
+        enabled: if ended { Some("Disabled".into()) } else { changed(&before.enabled, &found.enabled) },
         target: changed(&before.target, &found.target).filter(|_| !(by_target && before.is_disabled())),
         mode: changed(&before.mode, &found.mode),
         http_boot_uri: before
             .http_boot_uri
             .clone()
-            .filter(|before| !found.http_boot_uri.as_deref().is_some_and(|found| address::same(found, before))),
+            .filter(|before| !found.http_boot_uri.as_raw().is_some_and(|found| address::same(found, before.raw()))),
         uefi_target: entry(&before.uefi_target, &found.uefi_target),
         boot_next: entry(&before.boot_next, &found.boot_next),
         ignition: None,
         external: false,
     };
     let clear_http_boot_uri =
-        before.http_boot_uri.is_none() && found.http_boot_uri.as_deref().is_some_and(|uri| !uri.is_empty());
+        before.http_boot_uri.is_none() && found.http_boot_uri.as_raw().is_some_and(|uri| !uri.is_empty());
     if wanted == BootOverride::default() && !clear_http_boot_uri {
         return None;
     }

@@ -1,6 +1,7 @@
 //! Tests of release rules that the exploration does not cover.
 
 use jiff::Timestamp;
+use shown_text::{AsRaw, OneLine};
 
 use super::{overrides::boot_change, *};
 use crate::{
@@ -33,7 +34,7 @@ fn what_a_busy_machine_did_not_take_is_not_left_behind() {
     let Some(Action::SetBoot { wanted, .. }) = boot_change(&disabled, &chosen) else {
         panic!("the next-boot entry stays")
     };
-    assert_eq!(wanted.boot_next.as_deref(), Some(""));
+    assert_eq!(wanted.boot_next.as_raw(), Some(""));
     let unchanged = restore_boot(&record, &disabled, &disabled, &[], &Limits::default(), Timestamp::UNIX_EPOCH);
     assert_eq!(unchanged, Verdict::Done);
 }
@@ -66,7 +67,7 @@ fn drive(image: Option<&str>) -> MediaSlot {
     MediaSlot {
         slot: "/m/Cd".into(),
         media_types: vec!["CD".into()],
-        image: image.map(str::to_owned),
+        image: image.map(OneLine::from),
         inserted: image.is_some(),
         write_protected: None,
     }
@@ -109,7 +110,7 @@ fn an_override_that_is_not_shown_for_a_moment_is_not_forgotten() {
         assert!(matches!(judged(29), Verdict::Wait { .. }), "{step}");
         match (step, judged(30)) {
             (Step::RestoreBoot, Verdict::Act(Action::SetBoot { wanted, .. })) => {
-                assert_eq!(wanted.target.as_deref(), Some("Pxe"), "some BMCs list nothing without an override");
+                assert_eq!(wanted.target.as_raw(), Some("Pxe"), "some BMCs list nothing without an override");
             }
             (Step::Verify, Verdict::Fail(_)) => {}
             (step, verdict) => panic!("{step}: {verdict:?}"),
@@ -174,7 +175,7 @@ fn the_power_that_the_owner_wants_by_now_is_restored_instead_of_the_recorded_one
     assert_eq!(judged(Step::StopForRestore, &on, PowerState::On), Verdict::Done);
     assert!(acts(judged(Step::RestorePower, &on, PowerState::Off)));
     assert!(
-        matches!(judged(Step::Verify, &on, PowerState::Off), Verdict::Fail(why) if why.contains("requests On now"))
+        matches!(judged(Step::Verify, &on, PowerState::Off), Verdict::Fail(why) if why.raw().contains("requests On now"))
     );
     assert_eq!((on.final_power(), effect_of(&on)), (Some(On), None));
     let (on, _) = held_for(PowerState::Off, None, Some(PowerAfter::Wanted(On)));

@@ -1,6 +1,7 @@
 //! Days and periods that a schedule excludes.
 
 use jiff::{Timestamp, civil::Date};
+use shown_text::OneLine;
 
 use super::{Period, WindowError};
 
@@ -9,8 +10,8 @@ use super::{Period, WindowError};
 pub(super) struct ExcludedDays(Vec<(Date, Date)>);
 
 impl ExcludedDays {
-    pub(super) fn parse(texts: &[String]) -> Result<Self, WindowError> {
-        let mut ranges = texts.iter().map(|text| range(text)).collect::<Result<Vec<_>, _>>()?;
+    pub(super) fn parse(texts: &[OneLine]) -> Result<Self, WindowError> {
+        let mut ranges = texts.iter().map(|text| range(text.raw())).collect::<Result<Vec<_>, _>>()?;
         ranges.sort_unstable();
         let mut merged: Vec<(Date, Date)> = Vec::with_capacity(ranges.len());
         for (first, last) in ranges {

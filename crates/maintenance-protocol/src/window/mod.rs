@@ -78,16 +78,16 @@ impl WindowSpec {
     /// Validates the window and compiles it.
     pub fn compile(&self) -> Result<Window, WindowError> {
         let schedule = &self.schedule;
-        let cron =
-            Cron::parse(schedule).map_err(|problem| WindowError::Schedule { schedule: schedule.clone(), problem })?;
+        let cron = Cron::parse(schedule.raw())
+            .map_err(|problem| WindowError::Schedule { schedule: schedule.clone().into_raw(), problem })?;
         if !cron.has_days() {
-            return Err(WindowError::NoSuchDay { schedule: schedule.clone() });
+            return Err(WindowError::NoSuchDay { schedule: schedule.clone().into_raw() });
         }
         self.check_durations(&cron)?;
         let window = Window {
             cron,
             duration: self.duration,
-            time_zone: time_zone(&self.time_zone)?,
+            time_zone: time_zone(self.time_zone.raw())?,
             days: ExcludedDays::parse(&self.exclude)?,
             freezes: Freezes::new(&self.exclude_periods)?,
             min_remaining: self.min_remaining,

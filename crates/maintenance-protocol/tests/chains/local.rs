@@ -35,9 +35,9 @@ pub struct Local {
 pub fn window() -> WindowSpec {
     let closes = START + CLOSES;
     WindowSpec {
-        schedule: "* * * * *".to_owned(),
+        schedule: "* * * * *".into(),
         duration: Duration::from_secs(60),
-        time_zone: "UTC".to_owned(),
+        time_zone: "UTC".into(),
         exclude: Vec::new(),
         exclude_periods: vec![Period { start: closes, end: closes + CLOSED }],
         min_remaining: Duration::ZERO,

@@ -5,6 +5,7 @@ use maintenance_protocol::{
     machine::{BootOverride, MachineView, PowerState, ResetType},
     step::Reply,
 };
+use shown_text::{AsRaw, OneLine};
 
 /// How long a power change takes.
 const TAKES: SignedDuration = SignedDuration::from_secs(4);
@@ -85,10 +86,10 @@ impl Machine {
             let coming = self.coming.remove(n);
             self.power = coming.power;
             if coming.boots {
-                let armed = self.boot.enabled.as_deref() != Some("Disabled");
-                let pxe = armed && self.boot.target.as_deref() == Some("Pxe");
+                let armed = self.boot.enabled.as_raw() != Some("Disabled");
+                let pxe = armed && self.boot.target.as_raw() == Some("Pxe");
                 self.booted_from = Some(if pxe { "Pxe" } else { "Hdd" });
-                if self.boot.enabled.as_deref() == Some("Once") {
+                if self.boot.enabled.as_raw() == Some("Once") {
                     (self.boot.enabled, self.boot.target) = (Some("Disabled".into()), Some("None".into()));
                 }
                 self.resets += 1;
@@ -104,7 +105,7 @@ impl Machine {
     pub fn view(&self) -> MachineView {
         MachineView {
             power: self.power,
-            last_reset: Some(self.resets.to_string()),
+            last_reset: Some(self.resets.to_string().into()),
             boot: Some(self.boot.clone()),
             ..MachineView::default()
         }
@@ -119,7 +120,7 @@ impl Machine {
         if self.obeys == Obeys::Fails {
             return;
         }
-        let set = |to: &mut Option<String>, from: &Option<String>| {
+        let set = |to: &mut Option<OneLine>, from: &Option<OneLine>| {
             if from.is_some() {
                 to.clone_from(from);
             }

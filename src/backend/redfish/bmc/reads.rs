@@ -63,7 +63,7 @@ impl Bmc {
         };
         Err(BackendError::Unreachable {
             address: self.address(),
-            cause: format!("{cause}; earlier answers were valid, so it could be restarting"),
+            cause: format!("{cause}; earlier answers were valid, so it could be restarting").into(),
         })
     }
 
@@ -74,7 +74,7 @@ impl Bmc {
             address: self.address(),
             request: format!("GET {path}"),
             status: 200,
-            message,
+            message: message.into(),
             retry_after: None,
             transient,
         }

@@ -262,7 +262,7 @@ fn the_program_knows_zones_without_the_system() {
 #[test]
 fn an_excluded_day_counts_where_the_opening_really_starts() {
     let exclude = |day: &str| {
-        let spec = WindowSpec { exclude: vec![day.to_owned()], ..spec("30 23 * * *", 20, "America/Nuuk") };
+        let spec = WindowSpec { exclude: vec![day.into()], ..spec("30 23 * * *", 20, "America/Nuuk") };
         starts(&spec.compile().unwrap(), "2025-03-29T12:00", 1)
     };
     // 23:30 on the 29th does not exist and becomes 00:00 on the 30th.

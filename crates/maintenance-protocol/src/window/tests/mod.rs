@@ -15,9 +15,9 @@ use super::*;
 /// A window without exclusions.
 fn spec(schedule: &str, minutes: u64, time_zone: &str) -> WindowSpec {
     WindowSpec {
-        schedule: schedule.to_owned(),
+        schedule: schedule.into(),
         duration: Duration::from_mins(minutes),
-        time_zone: time_zone.to_owned(),
+        time_zone: time_zone.into(),
         exclude: Vec::new(),
         exclude_periods: Vec::new(),
         min_remaining: Duration::ZERO,

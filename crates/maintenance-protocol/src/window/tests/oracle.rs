@@ -207,10 +207,10 @@ proptest! {
         let days = ranges.iter().flat_map(|(start, end)| start.series(1.day()).take_while(move |day| day <= end)).collect();
         let second = |n: i64| from + SignedDuration::from_secs(n);
         let mut spec = WindowSpec {
-            schedule: case.fields.text(),
+            schedule: case.fields.text().into(),
             duration: Duration::from_mins(case.minutes),
-            time_zone: name.to_owned(),
-            exclude: ranges.iter().map(|(start, end)| format!("{start}/{end}")).collect(),
+            time_zone: name.into(),
+            exclude: ranges.iter().map(|(start, end)| format!("{start}/{end}").into()).collect(),
             exclude_periods: case.freezes.iter().map(|(at, lasts)| Period { start: second(*at), end: second(at + lasts) }).collect(),
             min_remaining: Duration::ZERO,
             on_close: OnClose::Finish,

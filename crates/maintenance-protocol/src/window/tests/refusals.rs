@@ -60,7 +60,7 @@ fn windows_that_never_open() {
         assert_eq!(text, format!("The window never opens: no month of the schedule {schedule:?} has such a day"));
     }
     let excluding = |exclude: &[&str]| WindowSpec {
-        exclude: exclude.iter().map(|&day| day.to_owned()).collect(),
+        exclude: exclude.iter().map(|&day| day.into()).collect(),
         ..spec("0 0 29 2 *", 60, "Europe/Berlin")
     };
     let all = "The window never opens: from 2026-01-01 on, everything is excluded for more than 40 years";
@@ -137,7 +137,7 @@ fn other_fields() {
         ("2026-12-24/2026-12-23", "it ends before it begins"),
         ("2026-12-24/2026-12-25/2026-12-26", "is not a valid day"),
     ] {
-        let (field, text) = refused(&WindowSpec { exclude: vec![exclude.to_owned()], ..good() });
+        let (field, text) = refused(&WindowSpec { exclude: vec![exclude.into()], ..good() });
         assert_eq!(field, "exclude");
         assert!(text.contains(why), "{exclude}: {text}");
     }

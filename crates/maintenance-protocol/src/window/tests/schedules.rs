@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use shown_text::OneLine;
+
 use super::*;
 
 #[test]
@@ -57,7 +59,7 @@ fn an_opening_is_half_open() {
 
 #[test]
 fn an_excluded_day_removes_what_starts_on_it_and_nothing_else() {
-    let exclude = ["2026-12-31", "2027-01-02/2027-01-03", "2027-01-03/2027-01-04"].map(str::to_owned).to_vec();
+    let exclude = ["2026-12-31", "2027-01-02/2027-01-03", "2027-01-03/2027-01-04"].map(OneLine::from).to_vec();
     let window = WindowSpec { exclude, ..spec("0 22 * * *", 240, "Europe/Berlin") }.compile().unwrap();
     let expected = [
         // Continues into the excluded day.
@@ -121,7 +123,7 @@ fn the_ends_of_the_calendar_do_not_panic() {
 fn a_stored_window_reads_back() {
     let freeze = Period { start: utc("2026-12-22T00:00:00Z"), end: utc("2026-12-23T22:00:00Z") };
     let spec = WindowSpec {
-        exclude: vec!["2026-12-24".to_owned()],
+        exclude: vec!["2026-12-24".into()],
         exclude_periods: vec![freeze],
         on_close: OnClose::Release,
         ..spec("0 22 * * SAT", 240, "Europe/Berlin")
