@@ -14,11 +14,12 @@ use kube::{
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
-use super::{BackendError, before_change};
 use crate::{
     kubernetes::{Cluster, ClusterError, FieldProblem, ResourceRef},
     maintenance::gate::ExternalRequest,
 };
+
+use super::{BackendError, before_change};
 
 /// The field manager of every change, and the prefix of our annotations.
 pub(super) const MANAGER: &str = "terraform-provider-metal";

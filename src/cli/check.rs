@@ -3,15 +3,16 @@
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
-use super::{
-    commands::{CommandError, Printed, pretty},
-    table,
-};
 use crate::{
     backend::plug::BackendPlugin,
     engine::{Engine, EngineError, ServerCheck},
     maintenance::{ability::Ability, machine::MediaSlot, queue::shown_time, report::QueueRow},
     settings::{MissingStore, SECOND_STORE},
+};
+
+use super::{
+    commands::{CommandError, Printed, pretty},
+    table,
 };
 
 /// The most servers checked concurrently.
@@ -163,7 +164,7 @@ fn listed(values: impl Iterator<Item = String>) -> String {
 }
 
 fn drive(slot: &MediaSlot) -> String {
-    let name = slot.slot.raw().rsplit('/').next().unwrap_or(slot.slot.raw());
+    let name = slot.slot.shown().rsplit('/').next().unwrap_or(slot.slot.shown());
     let kinds = if slot.media_types.is_empty() { String::new() } else { format!("{}, ", slot.media_types.join("/")) };
     format!("{name} ({kinds}{})", if slot.content().is_some() { "filled" } else { "empty" })
 }

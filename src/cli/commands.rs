@@ -6,10 +6,6 @@ use jiff::SpanRelativeTo;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Cli, Command, GlobalArgs, StoreCommand, approvals, audit, check, drive, restrictions, servers, shape, show, stores,
-    table, tidy, watch, why,
-};
 use crate::{
     backend::{BackendError, plug::plugin},
     engine::{Control, Engine, EngineError, ReconcileResult},
@@ -27,6 +23,12 @@ use crate::{
     store::StoreError,
 };
 
+use super::{
+    Cli, Command, GlobalArgs, StoreCommand, approvals, audit, check, drive, prune,
+    release::{self, ReleaseArgs},
+    restrictions, servers, shape, show, stores, table, watch, why,
+};
+
 /// A command's error.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CommandError {
@@ -42,7 +44,7 @@ pub(super) enum CommandError {
     Duration { text: String },
     #[error(
         "{id} is in use by {by}. Nothing was done. To end it by force: terraform-provider-metal release {id} \
-         --generation {generation} --reason TEXT"
+         --force --generation {generation} --reason TEXT"
     )]
     Attended { id: MaintenanceId, by: String, generation: u64 },
     #[error("releasing {id} failed: {cause}\nThe server stays held. Fix the cause and run the command again")]
@@ -135,12 +137,13 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
     }
     let touches = matches!(
         cli.command,
-        Command::Complete { .. } | Command::Drive { .. } | Command::Release { accept_as_is: false, allow: false, .. }
+        Command::Drive { .. } | Command::Release(ReleaseArgs { accept_as_is: false, allow: false, .. })
     );
     // Both delete external requests, which servers of the default backend do not have.
-    let deletes = matches!(cli.command, Command::Tidy { .. } | Command::Release { accept_as_is: true, .. });
+    let deletes =
+        matches!(cli.command, Command::Prune { .. } | Command::Release(ReleaseArgs { accept_as_is: true, .. }));
     let touches = touches || (deletes && cli.common.backend.plugin.name() != BackendInput::default().plugin.name());
-    let drives = matches!(cli.command, Command::Complete { .. } | Command::Release { allow: false, .. });
+    let drives = matches!(cli.command, Command::Release(ReleaseArgs { allow: false, .. }));
     if let Command::Show { id } = &cli.command {
         parse(id)?;
     }
@@ -158,19 +161,14 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
         };
     }
     let mut common = cli.common.clone();
-    if let Command::Complete { as_owner: Some(owner), reason, .. }
-    | Command::Release { as_owner: Some(owner), reason, .. } = &cli.command
-    {
-        if reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
-            return Err(CommandError::Other("--reason must explain why you act for another owner".to_owned()));
-        }
+    if let Command::Release(ReleaseArgs { as_owner: Some(owner), .. }) = &cli.command {
         common.owner = Some(owner.clone());
     }
     let engine = engine(&common, environment, touches, &stop).await?;
     let result = Box::pin(dispatch(&engine, cli, environment, stop.clone())).await;
     // Orphaned requests block others, so commands that change servers also withdraw those.
     if drives && result.is_ok() {
-        tidy::requests(&engine, None, &stop).await;
+        prune::requests(&engine, None, &stop).await;
     }
     engine.close().await;
     result.map(Printed::from)
@@ -290,46 +288,9 @@ async fn dispatch(
         Command::Withdraw { id } => approvals::owner(engine).withdraw(&parse(&id)?, json).await,
         Command::Show { id } => show::run(engine, &parse(&id)?, &cli.common).await,
         Command::Why { server } => why::run(engine, &server, &cli.common).await,
-        Command::Complete { id, as_owner, reason, timeout } => {
-            let id = parse(&id)?;
-            let record = restrictions::restorable(engine, &id).await?;
-            let by = match (as_owner, reason) {
-                (Some(owner), Some(reason)) => format!("{} as owner {owner:?} ({reason:?})", engine.runner()),
-                (_, Some(reason)) => format!("{} ({reason:?})", engine.runner()),
-                _ => engine.runner().to_string(),
-            };
-            let ending = Ending::CompletedBy(by.into());
-            let released = engine.release(&record.uid, record.server(), ending, &control(&timeout, stop)?).await;
-            match released {
-                Ok(Some(driven)) => ended(engine, &driven, json).await,
-                Ok(None) => Err(CommandError::Other(format!("{id} has already ended"))),
-                Err(EngineError::Refused(Refusal::InUse { by, .. })) => {
-                    Err(CommandError::Attended { id, by: by.to_string(), generation: record.generation })
-                }
-                Err(error) => Err(error.into()),
-            }
-        }
-        Command::Release { id, allow: true, .. } => restrictions::allow(engine, &parse(&id)?, json).await,
-        Command::Release { id, generation, reason, as_owner, block, accept_as_is, timeout, .. } => {
-            let id = parse(&id)?;
-            let block = block.as_deref().map(duration).transpose()?;
-            let (generation, reason) =
-                restrictions::stated(engine, &id, generation, reason, as_owner.is_some()).await?;
-            let reason = as_owner.map_or(reason.clone(), |owner| format!("{reason} (as owner {owner:?})"));
-            let control = control(&timeout, stop)?;
-            if accept_as_is {
-                let (record, request) =
-                    engine.release_without_restore(&id, generation, &reason, block, &control).await?;
-                return Ok(tidy::accepted(&record, request.as_ref(), json));
-            }
-            if engine.active(&id).await.is_ok() {
-                restrictions::restorable(engine, &id).await?;
-            }
-            let driven = Box::pin(engine.force_release(&id, generation, &reason, block, &control)).await?;
-            ended(engine, &driven, json).await
-        }
-        Command::Tidy { nodes: true, .. } => tidy::nodes(engine, json, &stop).await,
-        Command::Tidy { server, .. } => tidy::run(engine, server.as_deref(), json, &stop).await,
+        Command::Release(arguments) => release::run(engine, arguments, json, stop).await,
+        Command::Prune { nodes: true, .. } => prune::nodes(engine, json, &stop).await,
+        Command::Prune { server, .. } => prune::run(engine, server.as_deref(), json, &stop).await,
         Command::Store { command } => stores::run(engine, command, json).await,
         Command::Server { command } => servers::run(engine, command, json).await,
     }
@@ -349,12 +310,12 @@ pub(super) fn duration(text: &str) -> Result<Duration, CommandError> {
     Duration::try_from(signed).map_err(|_| wrong())
 }
 
-fn control(timeout: &str, stop: CancellationToken) -> Result<Control, CommandError> {
+pub(super) fn control(timeout: &str, stop: CancellationToken) -> Result<Control, CommandError> {
     let timeout = duration(timeout)?;
     Ok(Control { stop, timeout, release_timeout: timeout })
 }
 
-async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<String, CommandError> {
+pub(super) async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<String, CommandError> {
     let record = &driven.record;
     match &driven.finish {
         Finish::Over
@@ -416,7 +377,7 @@ async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<
             Ok(text + &notes)
         }
         Finish::Stuck(cause) | Finish::TimedOut(cause) | Finish::Refused(cause) | Finish::NotUpdated { cause, .. } => {
-            Err(CommandError::Stuck { id: record.id.clone(), cause: cause.clone().into_raw() })
+            Err(CommandError::Stuck { id: record.id.clone(), cause: cause.to_string() })
         }
         Finish::Interrupted => {
             let (id, state) = (&record.id, record.phase.name());

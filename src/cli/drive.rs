@@ -24,7 +24,7 @@ pub(super) async fn run(
     let record = engine.active(id).await?;
     let (server, until) = (record.server().to_owned(), WaitFor::InMaintenance);
     if let Phase::Releasing { .. } = record.phase {
-        return Err(CommandError::Other(format!("{id} is releasing its server: use complete {id}, or destroy it")));
+        return Err(CommandError::Other(format!("{id} is releasing its server: use release {id}, or destroy it")));
     }
     let driven = engine.go_on(&record, until, control).await?;
     let state = driven.record.phase.name();

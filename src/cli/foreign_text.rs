@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Forges a CI command, moves the cursor, changes the color, and reverses the text direction.
-const HOSTILE: &str = "\n::error title=x::y\r\u{1b}[31m\u{202e}";
+const HOSTILE: &str = "\n::error title=x::y\r\u{1b}[31m\u{202e}\u{2028}::error";
 
 /// A store export with every kind of record.
 const EXPORT: &str = include_str!("../../tests/store/golden.json");
@@ -90,7 +90,10 @@ async fn printed(store: &Path, call: &[String]) -> String {
     let text = String::from_utf8([out, err].concat()).unwrap().replace("\u{1b}[H\u{1b}[J", "");
     // CI systems ignore spaces before a command.
     let forged: Vec<&str> = text.lines().filter(|line| line.trim_start().starts_with("::error")).collect();
-    assert!(forged.is_empty() && !text.contains(['\r', '\u{1b}', '\u{202e}']), "{call:?} {forged:?}: {text:?}");
+    assert!(
+        forged.is_empty() && !text.contains(['\r', '\u{1b}', '\u{202e}', '\u{2028}']),
+        "{call:?} {forged:?}: {text:?}"
+    );
     text
 }
 
@@ -160,7 +163,7 @@ async fn no_text_of_a_store_forges_a_line_of_any_command() {
     let path = folder.path().join("hostile.sqlite");
     filled(&path, &contents).await.unwrap();
     let all = print_everything(&path, &ids, &export).await;
-    assert!(all.contains("\\n::error title=x::y\\r\\u{1b}[31m\\u{202e}"), "{all}");
+    assert!(all.contains("\\n::error title=x::y\\r\\u{1b}[31m\\u{202e}\\u{2028}::error"), "{all}");
 }
 
 #[tokio::test]
@@ -171,7 +174,7 @@ async fn an_argument_adds_no_line_to_an_error() {
         vec!["check", "--x\n::error ::forged\u{1b}[2J"],
         vec!["store", forged],
         vec!["store", "roles", forged],
-        vec!["release", "a/b", "--generation", forged],
+        vec!["release", "a/b", "--force", "--generation", forged],
         vec!["approve", "a/b", "--expires", forged],
     ];
     for arguments in given {

@@ -10,6 +10,8 @@ mod drive;
 #[cfg(test)]
 mod foreign_text;
 mod output;
+mod prune;
+mod release;
 mod restrictions;
 mod servers;
 mod shape;
@@ -17,7 +19,6 @@ mod show;
 mod store_approvals;
 mod stores;
 mod table;
-mod tidy;
 mod watch;
 mod why;
 
@@ -26,13 +27,13 @@ use std::{
     io::{IsTerminal as _, Write, stdout},
 };
 
+use backend::BackendArgs;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
-use tokio_util::sync::CancellationToken;
-
-use backend::BackendArgs;
 use commands::Printed;
 use output::{answered, print};
+use release::ReleaseArgs;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     settings::{Environment, Input},
@@ -64,8 +65,8 @@ On the command line, it checks servers, shows and ends maintenances, and approve
   terraform-provider-metal approve NAMESPACE/NAME --owner OWNER
   terraform-provider-metal withdraw NAMESPACE/NAME --owner OWNER
   terraform-provider-metal drive NAMESPACE/NAME
-  terraform-provider-metal complete NAMESPACE/NAME
-  terraform-provider-metal release NAMESPACE/NAME --generation N --reason TEXT
+  terraform-provider-metal release NAMESPACE/NAME
+  terraform-provider-metal release NAMESPACE/NAME --force --generation N --reason TEXT
   terraform-provider-metal release --allow NAMESPACE/NAME
   terraform-provider-metal store check
   terraform-provider-metal store roles postgres
@@ -192,55 +193,12 @@ enum Command {
         id: String,
     },
     /// End a maintenance in agreement with its holder: restore the prior state and release the
-    /// server
-    Complete {
-        /// NAMESPACE/NAME
-        id: String,
-        /// Act for another owner than --owner: the maintenance's owner. Requires --reason
-        #[arg(long, value_name = "OWNER", requires = "reason")]
-        as_owner: Option<String>,
-        /// The reason; kept in the audit log
-        #[arg(long)]
-        reason: Option<String>,
-        /// Time limit for the release
-        #[arg(long, default_value = "30m")]
-        timeout: String,
-    },
-    /// Release a server by force: its prior state is restored, its holder is notified, and the name
-    /// stays refused until its triggers change or `release --allow`. Or delete the record of a
-    /// finished operation
-    Release {
-        /// NAMESPACE/NAME
-        id: String,
-        /// The generation from `show`: a maintenance that has changed since is not released.
-        /// Required, except for a finished operation
-        #[arg(long)]
-        generation: Option<u64>,
-        /// The reason; kept in the audit log and shown to the holder. Required with --generation
-        #[arg(long)]
-        reason: Option<String>,
-        /// Act for another owner than --owner: the maintenance's owner
-        #[arg(long, value_name = "OWNER", conflicts_with = "allow")]
-        as_owner: Option<String>,
-        /// Block the server for every maintenance for this long, for example 4h
-        #[arg(long, value_name = "DURATION")]
-        block: Option<String>,
-        /// Release nothing: allow a released name again, and end the block that came with its
-        /// release
-        #[arg(long, conflicts_with_all = ["generation", "reason", "block", "accept_as_is"])]
-        allow: bool,
-        /// Restore nothing: accept the server in its current state. For a server that cannot be
-        /// restored or was removed. External requests are withdrawn immediately: a Machine of
-        /// Cluster API loses its label, and the maintenance controller can uncordon its Node
-        #[arg(long)]
-        accept_as_is: bool,
-        /// Time limit for the release
-        #[arg(long, default_value = "30m")]
-        timeout: String,
-    },
+    /// server. With --force against its holder, who is notified: the name stays refused until its
+    /// triggers change or `release --allow`. Also deletes the record of a finished operation
+    Release(ReleaseArgs),
     /// Delete orphaned external requests of crashed runs: requests of this store whose maintenance
     /// has ended (--backend). Does not restore servers or wait for Nodes
-    Tidy {
+    Prune {
         /// Only this server
         #[arg(long, conflicts_with = "nodes")]
         server: Option<String>,

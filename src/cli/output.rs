@@ -44,9 +44,8 @@ impl Command {
             Self::Drive { .. }
             | Self::Approve { .. }
             | Self::Withdraw { .. }
-            | Self::Complete { .. }
-            | Self::Release { .. }
-            | Self::Tidy { .. }
+            | Self::Release(_)
+            | Self::Prune { .. }
             | Self::Server { command: ServerCommand::Rebind { .. } }
             | Self::Store {
                 command: StoreCommand::Import { .. } | StoreCommand::Restored { .. } | StoreCommand::Inspected { .. },

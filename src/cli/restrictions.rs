@@ -4,51 +4,13 @@ use serde_json::json;
 
 use crate::{
     engine::{Engine, EngineError, Forbidden},
-    maintenance::{
-        ids::{Generation, MaintenanceId},
-        queue::shown_time,
-        restrictions::Restrictions,
-        state::Maintenance,
-    },
+    maintenance::{ids::MaintenanceId, queue::shown_time, restrictions::Restrictions, state::Maintenance},
 };
 
 use super::{
     commands::{CommandError, pretty},
     shape,
 };
-
-/// The audit log's default reason when a performed operation is released.
-const FORGOTTEN: &str = "record removed, to run the operation again";
-/// Requirements of every other release.
-const NEEDED: &str = "a release requires --reason and --generation, which show prints. Only an operation that has \
-                      run does not require them, because it does not lock a server";
-
-/// Returns a release's generation and reason. Both are optional for a performed operation, because
-/// its record locks nothing.
-pub(super) async fn stated(
-    engine: &Engine,
-    id: &MaintenanceId,
-    generation: Option<Generation>,
-    reason: Option<String>,
-    as_owner: bool,
-) -> Result<(Generation, String), CommandError> {
-    if reason.as_ref().is_some_and(|reason| reason.trim().is_empty()) {
-        return Err(CommandError::Other("--reason must not be empty: the holder will read it".to_owned()));
-    }
-    if let (Some(generation), Some(reason)) = (generation, &reason) {
-        return Ok((generation, reason.clone()));
-    }
-    let made = match engine.active(id).await {
-        Ok(record) => Some(record).filter(Maintenance::is_made),
-        Err(EngineError::NotFound { .. }) => None,
-        Err(error) => return Err(error.into()),
-    };
-    let Some(record) = made else { return Err(CommandError::Other(NEEDED.to_owned())) };
-    if as_owner && reason.is_none() {
-        return Err(CommandError::Other("--as-owner needs --reason: the owner will read it".to_owned()));
-    }
-    Ok((generation.unwrap_or(record.generation), reason.unwrap_or_else(|| FORGOTTEN.to_owned())))
-}
 
 /// Reads an active maintenance. Rejects one whose system or server is not configured here, before
 /// anything is recorded: it could not be restored. A direct handover restores nothing.

@@ -85,7 +85,7 @@ pub(super) fn next(record: &Maintenance, common: &GlobalArgs) -> String {
     let backend = plugin.map(BackendPlugin::name).filter(|name| *name != common.backend.plugin.name());
     let backend = backend.map(|name| format!(" --backend {name}")).unwrap_or_default();
     let owner = shell_word(record.owner.shown());
-    format!("{NAME} complete {} --owner {owner}{}{backend}", record.id, common.repeated())
+    format!("{NAME} release {} --owner {owner}{}{backend}", record.id, common.repeated())
 }
 
 fn state(record: &Maintenance) -> String {

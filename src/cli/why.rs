@@ -149,7 +149,7 @@ mod tests {
             shown(&[], None),
             shown(&waiters(1), None),
             shown(&[held], None),
-            shown(&[&[stuck][..], &waiters(2)].concat(), Some("terraform-provider-metal complete ops/bios")),
+            shown(&[&[stuck][..], &waiters(2)].concat(), Some("terraform-provider-metal release ops/bios")),
             shown(&[block], Some("terraform-provider-metal release --allow ops/bios")),
         ];
         insta::assert_snapshot!("why", all.join("\n"));
@@ -159,7 +159,7 @@ mod tests {
     fn a_long_queue_takes_ten_lines() {
         for count in 0..40 {
             let held = row(&Phase::InMaintenance { since: now() }, ProcessState::Killed);
-            let text = shown(&[&[held][..], &waiters(count)].concat(), Some("terraform-provider-metal complete x"));
+            let text = shown(&[&[held][..], &waiters(count)].concat(), Some("terraform-provider-metal release x"));
             assert!(text.lines().count() <= LINES + 1, "{text}");
             let rest = text.lines().any(|line| line.contains("more: terraform-provider-metal queue --server node1"));
             assert_eq!(rest, count > 6, "{text}");

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Control, EngineError, addresses::said, drive::Reconciler, ours::Ours, same_server::FOR_A_LOOK};
 use crate::{
     backend::{BackendError, Machine, guarded},
     clock::{strict_timeout, within},
@@ -16,6 +15,8 @@ use crate::{
     },
     store::{LockView, StoreError},
 };
+
+use super::{Control, EngineError, addresses::said, drive::Reconciler, ours::Ours, same_server::FOR_A_LOOK};
 
 /// How long a stop waits for a pending call's reply. After that, the call has an unknown outcome.
 const STOP_GRACE: Duration = Duration::from_millis(700);

@@ -8,7 +8,6 @@ use std::{
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::EngineError;
 use crate::{
     backend::BackendError,
     maintenance::{
@@ -19,6 +18,8 @@ use crate::{
     },
     shown::{AsRaw, OneLine},
 };
+
+use super::EngineError;
 
 /// Full addresses that this process received, by their stored form.
 #[derive(Debug, Default)]

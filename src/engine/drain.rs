@@ -28,9 +28,9 @@ const BLOCK: &str = "kubernetes_node";
 /// Pause between two reads of a Node.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Result of tidying Nodes that ended maintenances left cordoned.
+/// Result of pruning Nodes that ended maintenances left cordoned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TidiedNodes {
+pub struct PrunedNodes {
     /// Nodes that were uncordoned.
     pub uncordoned: Vec<String>,
     /// Nodes that lost only our annotations, each with true if another author cordoned it.
@@ -46,9 +46,9 @@ impl Engine {
     ///
     /// # Errors
     /// The Nodes cannot be listed, or the store does not answer.
-    pub async fn tidy_nodes(&self) -> Result<TidiedNodes, EngineError> {
+    pub async fn prune_nodes(&self) -> Result<PrunedNodes, EngineError> {
         let nodes = self.drainer("kubernetes_node")?;
-        let mut tidied = TidiedNodes::default();
+        let mut pruned = PrunedNodes::default();
         let views = self.store().view_all().await?;
         let all = nodes.cordons().await.map_err(|cause| BackendError::Node {
             what: "the Nodes that maintenances left cordoned".to_owned(),
@@ -63,23 +63,23 @@ impl Engine {
             let mut active = views.iter().flat_map(|view| &view.lock.active);
             let holder = active.find(|it| it.drained.as_ref().is_some_and(|drained| drained.node == cordon.node));
             if let Some(record) = holder {
-                tidied.kept.push((cordon, format!("{} has its server now", record.id)));
+                pruned.kept.push((cordon, format!("{} has its server now", record.id)));
                 continue;
             }
-            match self.tidy_node(nodes.as_ref(), &cordon).await {
-                Ok(UncordonOutcome::Uncordoned) => tidied.uncordoned.push(cordon.node),
+            match self.prune_node(nodes.as_ref(), &cordon).await {
+                Ok(UncordonOutcome::Uncordoned) => pruned.uncordoned.push(cordon.node),
                 Ok(UncordonOutcome::AnnotationsRemoved { cordoned }) => {
-                    tidied.annotations_removed.push((cordon.node, cordoned));
+                    pruned.annotations_removed.push((cordon.node, cordoned));
                 }
                 Ok(UncordonOutcome::Nothing) => {}
-                Err(why) => tidied.kept.push((cordon, why)),
+                Err(why) => pruned.kept.push((cordon, why)),
             }
         }
-        Ok(tidied)
+        Ok(pruned)
     }
 
     /// Uncordons one Node, or returns the reason to leave it.
-    async fn tidy_node(&self, nodes: &dyn NodeDrain, cordon: &Cordon) -> Result<UncordonOutcome, String> {
+    async fn prune_node(&self, nodes: &dyn NodeDrain, cordon: &Cordon) -> Result<UncordonOutcome, String> {
         let by = cordon.by();
         let look = async || nodes.look(&cordon.node, &by, None).await.map_err(|error| error.to_string());
         let first = look().await?;
@@ -117,7 +117,7 @@ impl Engine {
         let or = self.drainer(record.server()).map(|drainer| format!(", or {}", drainer.by_hand(node.shown())));
         tracing::warn!(
             "{}: Node {node} is not changed; if it is cordoned for this maintenance, run `terraform-provider-metal \
-             tidy --nodes` once it is Ready{}",
+             prune --nodes` once it is Ready{}",
             record.id,
             or.unwrap_or_default()
         );

@@ -4,15 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
-use super::{
-    Control, Engine, EngineError,
-    drain::FollowedDrain,
-    driven::Driving,
-    gate::ExternalProgress,
-    patience::{Patience, silence},
-    same_server::{FOR_A_CHANGE, changes_server},
-    status::{SAY_AGAIN, Status},
-};
 use crate::{
     backend::Machine,
     maintenance::{
@@ -28,6 +19,16 @@ use crate::{
         step::Action,
     },
     store::{LockView, StoreError},
+};
+
+use super::{
+    Control, Engine, EngineError,
+    drain::FollowedDrain,
+    driven::Driving,
+    gate::ExternalProgress,
+    patience::{Patience, silence},
+    same_server::{FOR_A_CHANGE, changes_server},
+    status::{SAY_AGAIN, Status},
 };
 
 /// Result of a drive.
@@ -273,7 +274,7 @@ impl<'a> Reconciler<'a> {
                     }
                 }
                 Decision::Finished(Finish::Refused(why)) => {
-                    return self.refuse(why.into_raw(), deadline, control).await;
+                    return self.refuse(why.to_string(), deadline, control).await;
                 }
                 Decision::Finished(finish) => return Ok(finish),
                 Decision::Change(RecordChange::Withdraw) if self.asked_at_gates() => {
@@ -288,7 +289,7 @@ impl<'a> Reconciler<'a> {
                     self.log_status(&reason);
                     waited = Some(reason);
                     let wake = wake.and_then(|at| Duration::try_from(at.duration_since(view.now)).ok());
-                    self.tidy_gate().await;
+                    self.prune_gate().await;
                     self.talk.no_late_gate = false;
                     self.wait(poll, wake, deadline, control).await;
                     self.forget(if self.switches(&view) { MayChange::Watched } else { MayChange::Everything });

@@ -8,7 +8,6 @@ use std::{
 
 use futures_util::future::select_all;
 
-use super::{Control, Engine, EngineError, act::LookError, drive::Reconciler, stops_node};
 use crate::{
     backend::{BackendError, Gate, Machine, Outlook, Rejection},
     clock::{strict_timeout, within},
@@ -23,11 +22,13 @@ use crate::{
     store::StoreError,
 };
 
+use super::{Control, Engine, EngineError, act::LookError, drive::Reconciler, stops_node};
+
 /// How long a stop waits for a withdrawal.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// Interval between searches for orphaned requests.
-const TIDY: Duration = Duration::from_mins(1);
+const PRUNE: Duration = Duration::from_mins(1);
 
 /// Time limit for a withdrawal that precedes an error message.
 const TAKE_BACK: Duration = Duration::from_secs(30);
@@ -38,7 +39,7 @@ pub(super) struct ExternalProgress {
     /// Indexes of gates with a recorded request.
     asked: BTreeSet<usize>,
     /// When orphaned requests were last searched for, on our monotonic clock.
-    tidied: Option<Duration>,
+    pruned: Option<Duration>,
     /// True after a check found no new gate. Checked for each admission, and before the first
     /// change of the server.
     pub(super) no_late_gate: bool,
@@ -409,15 +410,15 @@ impl Reconciler<'_> {
 
     /// Withdraws orphaned requests: their process died before the withdrawal or did not return in
     /// time. Every waiter for the server does this, because such a request can block it.
-    pub(super) async fn tidy_gate(&mut self) {
+    pub(super) async fn prune_gate(&mut self) {
         let now = self.engine.parts.clock.monotonic();
         // A record without a request can wait behind an orphaned request too.
         let waits = self.waits() && self.record().is_some_and(|record| record.gates.iter().any(|it| it.said.is_some()));
         let asks = self.asked_at_gates() || waits;
-        if !asks || self.talk.tidied.is_some_and(|at| now.saturating_sub(at) < TIDY) {
+        if !asks || self.talk.pruned.is_some_and(|at| now.saturating_sub(at) < PRUNE) {
             return;
         }
-        self.talk.tidied = Some(now);
+        self.talk.pruned = Some(now);
         if let Err(error) = self.engine.apply(&self.key, &LockChange::DropAbsent).await {
             tracing::debug!(%error, "disconnected waiters could not be removed from the queue");
         }

@@ -27,7 +27,7 @@ const APPLY_AGAIN: &str = "Apply again: the maintenance then sends it a request 
 
 /// Next step if a gate appeared after the server was changed.
 const ACCEPT: &str = "Its workloads would stop without a drain. Remove the server from that system and run this \
-                      again, or end the maintenance without a restore (release --accept-as-is).";
+                      again, or end the maintenance without a restore (release --force --accept-as-is).";
 
 impl Engine {
     /// Rejects a change that newly stops the server's workload if the server has a gate that the

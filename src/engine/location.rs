@@ -3,7 +3,6 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{Control, Engine, EngineError};
 use crate::{
     backend::{BackendError, Machine},
     clock::Clock,
@@ -17,6 +16,8 @@ use crate::{
         state::{Maintenance, Phase},
     },
 };
+
+use super::{Control, Engine, EngineError};
 
 /// Pause between two tries to locate a backend.
 const PAUSE: Duration = Duration::from_secs(1);

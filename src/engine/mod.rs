@@ -71,7 +71,7 @@ use crate::{
 
 pub use check::ServerCheck;
 pub use consent::{ApprovalWish, ClaimWish};
-pub use drain::TidiedNodes;
+pub use drain::PrunedNodes;
 pub use drive::ReconcileResult;
 pub use entry::MaintenanceRequest;
 pub use error::EngineError;
@@ -81,7 +81,7 @@ pub use invoke::{EarlierInvocation, Invoked};
 pub use location::Observed;
 pub use look::{MaintenanceStatus, Observation};
 pub use managed::Forbidden;
-pub use orphans::{DeletionResult, Remaining, TidySummary};
+pub use orphans::{DeletionResult, PruneSummary, Remaining};
 pub use owners::Claimed;
 pub use planned::{Lasting, PlannedName, PlannedRequests};
 pub use progress::Listening;

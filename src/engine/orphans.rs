@@ -48,7 +48,7 @@ pub enum DeletionResult {
 
 /// Result of withdrawing orphaned requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TidySummary {
+pub struct PruneSummary {
     /// Number of withdrawn requests.
     pub taken_back: usize,
     /// Number of requests that could not be withdrawn.
@@ -276,15 +276,15 @@ impl Engine {
 
     /// Withdraws all orphaned requests, for one server or all. Bounded in time; failures are logged
     /// and retried the next time. `None`: no system was listed.
-    pub async fn tidy(&self, server: Option<&str>) -> Option<TidySummary> {
+    pub async fn prune(&self, server: Option<&str>) -> Option<PruneSummary> {
         self.drop_lost_places().await;
         let (requests, complete) = self.every_request().await?;
-        let mut tidied = TidySummary { unlisted: !complete, ..TidySummary::default() };
+        let mut pruned = PruneSummary { unlisted: !complete, ..PruneSummary::default() };
         let mut stays = BTreeSet::new();
         for request in requests.iter().filter(|one| server.is_none_or(|server| one.server == server)) {
             // Inner gates come first.
             if stays.contains(&request.uid) {
-                tidied.left += 1;
+                pruned.left += 1;
                 tracing::warn!("{}: {} stays, because a request behind it stays", request.server, request.name);
                 continue;
             }
@@ -292,21 +292,21 @@ impl Engine {
             // without us.
             let why = match within(PATIENCE * 2, self.discard_orphan(request)).await {
                 Some(Ok(true)) => {
-                    tidied.taken_back += 1;
+                    pruned.taken_back += 1;
                     continue;
                 }
                 Some(Ok(false)) => {
-                    tidied.waiting.extend(self.remaining(request).await);
+                    pruned.waiting.extend(self.remaining(request).await);
                     continue;
                 }
                 Some(Err(error)) => format!(": {error}"),
                 None => " in time".to_owned(),
             };
-            tidied.left += 1;
+            pruned.left += 1;
             stays.insert(&request.uid);
             tracing::warn!("{}: {} could not be deleted{why}", request.server, request.name);
         }
-        Some(tidied)
+        Some(pruned)
     }
 
     /// Returns why a waiter's request stays; `None` for another store's request or a started

@@ -88,9 +88,8 @@ fn case(path: &str) -> (&'static str, Needs, i32) {
         "drive" => ("drive ID", Needs::Enqueued, 0),
         "approve" => ("approve ID --owner team-db", Needs::Unapproved, 0),
         "withdraw" => ("withdraw ID --owner team-db", Needs::Unapproved, 0),
-        "complete" => ("complete ID", Needs::Held, 0),
-        "release" => ("release ID --generation GENERATION --reason night", Needs::Held, 0),
-        "tidy" => ("tidy", Needs::Nothing, 1),
+        "release" => ("release ID --force --generation GENERATION --reason night", Needs::Held, 0),
+        "prune" => ("prune", Needs::Nothing, 1),
         "server rebind" => ("server rebind serial:no/such --shared --reason x", Needs::Nothing, 1),
         "server history" => ("server history no-such-key", Needs::Nothing, 0),
         "audit export" => ("audit export", Needs::Nothing, 0),
@@ -213,7 +212,7 @@ async fn every_command_does_the_same_when_its_output_cannot_be_written() {
         let shown = workspace.metal(&["show", &id, "--json"]).await;
         let shown: Value = serde_json::from_str(&shown.stdout).unwrap_or_default();
         let done = match path.as_str() {
-            "complete" | "release" => {
+            "release" => {
                 let server = format!("node{}", number + 2);
                 shown["maintenance"]["state"] == "Completed" && fleet.system(&server).power == PowerState::On
             }
@@ -236,7 +235,7 @@ async fn arguments_and_variables_that_are_not_utf_8_are_errors() {
     fleet.configure(&workspace, &maintenance("node1", "m", ""));
     let bytes = OsString::from_vec(b"sqlite:///tmp/\xff".to_vec());
     for name in ["METAL_COORDINATION_URL", "METAL_OWNER", "METAL_REDFISH_PASSWORD"] {
-        for command in [&["queue"][..], &["complete", "tests/m"], &["check"], &["store", "roles", "postgres"]] {
+        for command in [&["queue"][..], &["release", "tests/m"], &["check"], &["store", "roles", "postgres"]] {
             let status = workspace.metal_status(command, |command| {
                 command.env(name, &bytes).stdout(Stdio::null()).stderr(Stdio::null());
             });
@@ -264,7 +263,7 @@ async fn log_lines_are_plain_and_come_once_unless_a_terminal_shows_them() {
     fleet.command_line(&mut workspace);
     let refused = bmc_simulator::Fault::error(503, "busy").on_request("POST", "*Reset");
     let fault = fleet.simulator.inject(refused.on_system("node1"));
-    let complete = ["complete", "tests/m", "--timeout", "12s"];
+    let complete = ["release", "tests/m", "--timeout", "12s"];
     let run = workspace.metal(&complete).await.failed();
     let lines: Vec<&str> =
         run.stderr.lines().filter(|line| line.trim_start().starts_with(char::is_uppercase)).collect();
@@ -281,5 +280,5 @@ async fn log_lines_are_plain_and_come_once_unless_a_terminal_shows_them() {
     workspace.set("NO_COLOR", "1");
     assert!(!in_terminal(&workspace).await.contains('\u{1b}'), "unless NO_COLOR is set");
     fleet.simulator.remove_fault(fault).unwrap();
-    workspace.metal(&["complete", "tests/m"]).await.succeeded();
+    workspace.metal(&["release", "tests/m"]).await.succeeded();
 }

@@ -12,7 +12,7 @@ use crate::support::{
 async fn without_arguments_it_says_how_it_is_installed() {
     let workspace = Workspace::new(Host::OpenTofu);
     workspace.metal(&[]).await.succeeded().says("make install").says("required_providers");
-    workspace.metal(&["--help"]).await.succeeded().says("release").says("complete");
+    workspace.metal(&["--help"]).await.succeeded().says("release").says("prune");
     workspace.metal(&["nonsense"]).await.failed();
     workspace.metal(&["show", "tests/nothing"]).await.failed().says("no coordination store exists yet at sqlite://");
     workspace.metal(&["show", "nonsense"]).await.failed().says("must have the form NAMESPACE/NAME");

@@ -224,7 +224,7 @@ async fn a_lock_that_a_person_released_is_told_and_not_touched() {
     let apply = working(&fleet, &workspace, "server_power = \"Off\"").await;
     fleet.command_line(&mut workspace);
     let generation = workspace.generation("tests/lock").await;
-    let release = ["release", "tests/lock", "--generation", &generation, "--reason", "needed"];
+    let release = ["release", "tests/lock", "--force", "--generation", &generation, "--reason", "needed"];
     workspace.metal(&release).await.succeeded();
     assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
     workspace.write("go-on", "");

@@ -231,7 +231,10 @@ async fn errors_say_what_failed_why_and_what_to_do() {
     let show = workspace.metal(&["show", "tests/m", "--json"]).await.succeeded().stdout;
     let show: Value = serde_json::from_str(&show).unwrap();
     let generation = show["maintenance"]["generation"].to_string();
-    workspace.metal(&["release", "tests/m", "--generation", &generation, "--reason", "node needed"]).await.succeeded();
+    workspace
+        .metal(&["release", "tests/m", "--force", "--generation", &generation, "--reason", "node needed"])
+        .await
+        .succeeded();
     text.push_str(&format!("# Released by another user\n{}\n", plan(&workspace).await));
     golden!("errors", text);
 }
@@ -274,7 +277,8 @@ async fn changes_that_fail_releases_that_stand_and_other_states() {
     let show = holder.metal(&["show", "tests/m", "--json"]).await.succeeded().stdout;
     let show: Value = serde_json::from_str(&show).unwrap();
     let generation = show["maintenance"]["generation"].to_string();
-    let release = ["release", "tests/m", "--generation", &generation, "--reason", "node needed", "--block", "4h"];
+    let release =
+        ["release", "tests/m", "--force", "--generation", &generation, "--reason", "node needed", "--block", "4h"];
     holder.metal(&release).await.succeeded();
     text.push_str(&format!("\n# Released and blocked: the next plan\n{}", plan(&holder).await));
     text.push_str(&format!("\n# Released and blocked: the next apply\n{}", apply(&holder).await));

@@ -55,7 +55,7 @@ for_one_host! {
         fleet.configure(&second, &maintenance("node1", "b", "hand_over = \"direct\"\n  server_power = \"Off\""));
         let waiting = second.start_apply();
         waiting.until_it_logs("queued, ", SOON).await;
-        first.metal(&["complete", "tests/a"]).await.succeeded().says("tests/b took over node1 unchanged");
+        first.metal(&["release", "tests/a"]).await.succeeded().says("tests/b took over node1 unchanged");
         waiting.wait(SOON).await.succeeded();
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown"]);
 

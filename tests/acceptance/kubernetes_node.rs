@@ -385,14 +385,14 @@ for_one_host! {
         fleet.command_line(&mut workspace);
         workspace.set("METAL_NODE_KUBECONFIG", place.cluster.kubeconfig().display().to_string());
         let generation = workspace.resource("metal_server_maintenance.held").await.unwrap()["generation"].to_string();
-        workspace.metal(&["release", "tests/m", "--generation", &generation, "--reason", "test"]).await.succeeded();
+        workspace.metal(&["release", "tests/m", "--force", "--generation", &generation, "--reason", "test"]).await.succeeded();
         assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
     }
 }
 
 for_one_host! {
-    async fn a_node_that_an_ended_hold_left_cordoned_is_uncordoned_by_tidy_once_it_is_heard(host) {
+    async fn a_node_that_an_ended_hold_left_cordoned_is_uncordoned_by_prune_once_it_is_heard(host) {
         let (place, fleet, mut workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
         let drained = place.drained("");
         fleet.configure_with(&workspace, &drained, &maintenance("node1", "m", OFF));
@@ -400,30 +400,30 @@ for_one_host! {
         place.went_down().await;
         fleet.command_line(&mut workspace);
         workspace.set("METAL_NODE_KUBECONFIG", place.cluster.user("drainer", &["metal-runners"]).display().to_string());
-        let tidy = ["tidy", "--nodes"];
-        workspace.metal(&tidy).await.succeeded().says("No Node is cordoned for a maintenance that has ended");
+        let prune = ["prune", "--nodes"];
+        workspace.metal(&prune).await.succeeded().says("No Node is cordoned for a maintenance that has ended");
         let generation = workspace.resource("metal_server_maintenance.held").await.unwrap()["generation"].to_string();
-        let as_is = ["release", "tests/m", "--generation", &generation, "--accept-as-is", "--reason", "test"];
+        let as_is = ["release", "tests/m", "--force", "--generation", &generation, "--accept-as-is", "--reason", "test"];
         workspace.metal(&as_is).await.succeeded();
         assert!(place.cordoned().await, "a Node was uncordoned although its server was not restored");
 
-        workspace.metal(&tidy).await.failed().says("stays cordoned for tests/m, which has ended: it is not Ready");
+        workspace.metal(&prune).await.failed().says("stays cordoned for tests/m, which has ended: it is not Ready");
         // A `Ready` condition that outlives its kubelet does not count.
         set_ready(&place.client, &place.node, true).await;
-        workspace.metal(&tidy).await.failed().says("its kubelet did not renew its Lease");
+        workspace.metal(&prune).await.failed().says("its kubelet did not renew its Lease");
         assert!(place.cordoned().await);
         let uid = place.mark(STORE, "another store").await;
-        workspace.metal(&tidy).await.succeeded().says("No Node is cordoned for a maintenance that has ended");
+        workspace.metal(&prune).await.succeeded().says("No Node is cordoned for a maintenance that has ended");
         place.mark(STORE, &uid).await;
 
         place.kubelet.up.store(true, Ordering::SeqCst);
-        workspace.metal(&tidy).await.succeeded().says(&format!("Node {}: uncordoned", place.node));
+        workspace.metal(&prune).await.succeeded().says(&format!("Node {}: uncordoned", place.node));
         assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
     }
 }
 
 for_one_host! {
-    async fn tidy_tells_where_it_removed_only_annotations(host) {
+    async fn prune_tells_where_it_removed_only_annotations(host) {
         for (cordoned, says) in [
             (true, "annotations removed; it stays cordoned by another author"),
             (false, "annotations removed; another author had uncordoned it"),
@@ -434,11 +434,11 @@ for_one_host! {
             fleet.command_line(&mut workspace);
             workspace.set("METAL_NODE_KUBECONFIG", place.cluster.user("drainer", &["metal-runners"]).display().to_string());
             let generation = workspace.resource("metal_server_maintenance.held").await.unwrap()["generation"].to_string();
-            let as_is = ["release", "tests/m", "--generation", &generation, "--accept-as-is", "--reason", "test"];
+            let as_is = ["release", "tests/m", "--force", "--generation", &generation, "--accept-as-is", "--reason", "test"];
             workspace.metal(&as_is).await.succeeded();
             place.cordon(false).await;
             place.cordon(cordoned).await;
-            let told = workspace.metal(&["tidy", "--nodes"]).await.succeeded();
+            let told = workspace.metal(&["prune", "--nodes"]).await.succeeded();
             told.says(&format!("Node {}: {says}", place.node)).is_silent_about(": uncordoned");
             assert_eq!((place.cordoned().await, place.marks().await), (cordoned, 0));
         }

@@ -138,7 +138,7 @@ for_each_host! {
         let generation = held["generation"].to_string();
         fleet.command_line(&mut workspace);
         let release = |generation: &str| {
-            ["release", "tests/m", "--generation", generation, "--reason", "node needed"].map(str::to_owned)
+            ["release", "tests/m", "--force", "--generation", generation, "--reason", "node needed"].map(str::to_owned)
         };
         let wrong = release("99");
         workspace.metal(&wrong.each_ref().map(String::as_str)).await.failed().says("generation 99 was given");
@@ -161,7 +161,7 @@ for_each_host! {
         fleet.configure(&workspace, &off);
         workspace.apply().await.succeeded();
         fleet.command_line(&mut workspace);
-        workspace.metal(&["complete", "tests/m"]).await.succeeded();
+        workspace.metal(&["release", "tests/m"]).await.succeeded();
         workspace.refresh().await.succeeded().says("Maintenance has ended");
         let plan = workspace.plan().await;
         plan.run.says("Maintenance has ended").says("node1 is not locked any more");
@@ -182,7 +182,7 @@ for_each_host! {
         fleet.configure(&workspace, &kept(""));
         workspace.apply().await.succeeded();
         fleet.command_line(&mut workspace);
-        workspace.metal(&["complete", "tests/m"]).await.succeeded();
+        workspace.metal(&["release", "tests/m"]).await.succeeded();
         workspace.plan().await.is_empty().run.says("Maintenance has ended").says("on_end = \"keep\"");
         workspace.refresh().await.succeeded();
         assert_eq!(workspace.resource("metal_server_maintenance.held").await.unwrap()["state"], "Completed");
@@ -205,7 +205,7 @@ for_each_host! {
         fleet.configure(&workspace, &maintenance("node1", "m", "server_power = \"Off\""));
         let plan = workspace.plan().await;
         fleet.command_line(&mut workspace);
-        workspace.metal(&["complete", "tests/m"]).await.succeeded();
+        workspace.metal(&["release", "tests/m"]).await.succeeded();
         workspace.apply_saved(&plan).await.failed().says("has ended and cannot change").says("(completed by");
         assert_eq!(fleet.system("node1").power, PowerState::On);
         let plan = workspace.plan().await;
@@ -222,7 +222,7 @@ for_one_host! {
         let plan = workspace.plan().await;
         fleet.command_line(&mut workspace);
         let generation = workspace.generation("tests/m").await;
-        let release = ["release", "tests/m", "--generation", &generation, "--reason", "node needed"];
+        let release = ["release", "tests/m", "--force", "--generation", &generation, "--reason", "node needed"];
         workspace.metal(&release).await.succeeded();
         let run = workspace.apply_saved(&plan).await.failed();
         run.says("has ended and cannot change").says("(released by").says("\"node needed\"");

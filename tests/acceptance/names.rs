@@ -30,7 +30,7 @@ for_each_host! {
         other.plan().await.run.says("A maintenance is taken over from another state");
         let generation = holder.resource(HELD).await.unwrap()["generation"].to_string();
         fleet.command_line(&mut holder);
-        let release = ["release", "tests/m", "--generation", &generation, "--reason", "node needed"];
+        let release = ["release", "tests/m", "--force", "--generation", &generation, "--reason", "node needed"];
         holder.metal(&release).await.succeeded();
         // Hosts plan creations before a destroy, so this state's own plan only warns.
         holder.try_plan().await.succeeded().says("A released name is refused").says("--allow tests/m");

@@ -48,11 +48,11 @@ async fn a_killed_process_is_seen_within_a_second_and_a_working_one_is_not_mista
     workspace.metal(&["queue"]).await.succeeded().says("NO PROCESS: killed; apply again to continue");
     let why = workspace.metal(&["why", "node1"]).await.succeeded();
     why.says("node1 is held by tests/m of default").says("Process: NO PROCESS: killed");
-    why.says("Next: terraform-provider-metal complete tests/m --owner default");
+    why.says("Next: terraform-provider-metal release tests/m --owner default");
     let shown = next(&workspace, "tests/m").await;
-    shown.says("process NO PROCESS: killed").says("next terraform-provider-metal complete tests/m --owner default");
+    shown.says("process NO PROCESS: killed").says("next terraform-provider-metal release tests/m --owner default");
     fleet.simulator.remove_fault(fault).unwrap();
-    workspace.metal(&["complete", "tests/m", "--owner", "default"]).await.succeeded();
+    workspace.metal(&["release", "tests/m", "--owner", "default"]).await.succeeded();
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 }
 
@@ -86,8 +86,8 @@ async fn interrupted_and_stuck_runs_are_shown_with_their_causes() {
     let inventory = std::fs::read_to_string(stuck.folder().join("servers.yaml")).unwrap();
     interrupted.write("servers.yaml", &inventory.replace("node2", "node9"));
     let generation = before["generation"].to_string();
-    let release = ["release", "tests/stuck", "--generation", &generation, "--reason", "night"];
-    for command in [&["complete", "tests/stuck"][..], &release] {
+    let release = ["release", "tests/stuck", "--force", "--generation", &generation, "--reason", "night"];
+    for command in [&["release", "tests/stuck"][..], &release] {
         let refused = interrupted.metal(command).await.failed();
         refused.says("server \"node2\" is not configured").says("Nothing was done.").is_silent_about("did not answer");
     }

@@ -146,7 +146,7 @@ for_one_host! {
         // The command line lacks a list of Nodes, so the record supplies them.
         fleet.command_line(&mut workspace);
         let generation = workspace.resource("metal_server_maintenance.held").await.unwrap()["generation"].to_string();
-        workspace.metal(&["release", "tests/m", "--generation", &generation, "--reason", "test"]).await.succeeded();
+        workspace.metal(&["release", "tests/m", "--force", "--generation", &generation, "--reason", "test"]).await.succeeded();
         assert_eq!(place.holder().await, None);
         workspace.destroy().await.succeeded();
         workspace.metal(&["release", "--allow", "tests/m"]).await.succeeded();
@@ -154,7 +154,7 @@ for_one_host! {
         workspace.apply().await.succeeded();
         assert!(place.holder().await.is_some());
         let generation = workspace.resource("metal_server_maintenance.held").await.unwrap()["generation"].to_string();
-        let as_it_is = ["release", "tests/m", "--generation", &generation, "--reason", "test", "--accept-as-is"];
+        let as_it_is = ["release", "tests/m", "--force", "--generation", &generation, "--reason", "test", "--accept-as-is"];
         workspace.metal(&as_it_is).await.succeeded();
         assert_eq!(place.holder().await, None);
         workspace.destroy().await.succeeded();
@@ -228,7 +228,7 @@ for_one_host! {
         fleet.command_line(&mut workspace);
         workspace.set("METAL_NODE_KUBECONFIG", place.cluster.kubeconfig().display().to_string());
         let generation = workspace.generation("tests/m").await;
-        workspace.metal(&["release", "tests/m", "--generation", &generation, "--reason", "test"]).await.succeeded();
+        workspace.metal(&["release", "tests/m", "--force", "--generation", &generation, "--reason", "test"]).await.succeeded();
         assert_eq!(place.holder().await, None);
     }
 }

@@ -68,14 +68,14 @@ for_one_host! {
         ours.apply().await.succeeded();
         let generation = ours.resource(HELD).await.unwrap()["generation"].to_string();
         fleet.command_line(&mut ours);
-        ours.metal(&["complete", "tests/m"]).await.failed().says("belongs to owner \"team-a\"").says("--as-owner \"team-a\"");
-        let release = ["release", "tests/m", "--generation", &generation, "--reason", "node needed"];
+        ours.metal(&["release", "tests/m"]).await.failed().says("belongs to owner \"team-a\"").says("--as-owner \"team-a\"");
+        let release = ["release", "tests/m", "--force", "--generation", &generation, "--reason", "node needed"];
         ours.metal(&release).await.failed().says("belongs to owner \"team-a\"");
         ours.metal(&[release.as_slice(), &["--accept-as-is"]].concat()).await.failed().says("belongs to owner \"team-a\"");
-        ours.metal(&["complete", "tests/m", "--as-owner", "team-a"]).await.failed().says("--reason");
-        ours.metal(&["complete", "tests/m", "--as-owner", "team-b", "--reason", "x"]).await.failed().says("acts for \"team-b\"");
+        ours.metal(&["release", "tests/m", "--as-owner", "team-a"]).await.failed().says("--reason");
+        ours.metal(&["release", "tests/m", "--as-owner", "team-b", "--reason", "x"]).await.failed().says("acts for \"team-b\"");
         ours.plan().await.is_empty();
-        let ends = ["complete", "tests/m", "--as-owner", "team-a", "--reason", "agreed with ada"];
+        let ends = ["release", "tests/m", "--as-owner", "team-a", "--reason", "agreed with ada"];
         ours.metal(&ends).await.succeeded().says("is in its prior state (On)");
         ours.metal(&["show", "tests/m"]).await.succeeded().says("as owner \"team-a\" (\"agreed with ada\")");
     }

@@ -17,7 +17,7 @@ fn off(more: &str) -> String {
 /// Releases the only maintenance, like a colleague in need of the server.
 async fn release(workspace: &Workspace, more: &[&str]) {
     let generation = workspace.generation("tests/m").await;
-    let common = ["release", "tests/m", "--generation", &generation, "--reason", "node needed"];
+    let common = ["release", "tests/m", "--force", "--generation", &generation, "--reason", "node needed"];
     workspace.metal(&[common.as_slice(), more].concat()).await.succeeded();
 }
 
@@ -135,9 +135,9 @@ for_one_host! {
 for_one_host! {
     async fn the_command_line_says_what_a_release_needs(host) {
         let workspace = Workspace::new(host);
-        workspace.metal(&["release", "tests/m", "--reason", "x"]).await.failed().says("--generation");
-        workspace.metal(&["release", "tests/m", "--generation", "1"]).await.failed().says("--reason");
-        let soon = ["release", "tests/m", "--generation", "1", "--reason", "x", "--block", "soon"];
+        workspace.metal(&["release", "tests/m", "--force", "--reason", "x"]).await.failed().says("--generation");
+        workspace.metal(&["release", "tests/m", "--force", "--generation", "1"]).await.failed().says("--reason");
+        let soon = ["release", "tests/m", "--force", "--generation", "1", "--reason", "x", "--block", "soon"];
         workspace.metal(&soon).await.failed().says("soon");
         workspace.metal(&["release", "--allow", "tests/m"]).await.failed().says("tests/m is not refused");
     }

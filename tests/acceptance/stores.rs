@@ -154,7 +154,7 @@ async fn a_holder_that_comes_back_after_its_server_was_taken_stops_for_good() {
     fleet.simulator.release(held.sequence).unwrap();
     fleet.until("node1", PowerState::Off).await;
     let generation = operator.generation("tests/m").await;
-    let release = ["release", "tests/m", "--generation", &generation, "--reason", "the runner is cut off"];
+    let release = ["release", "tests/m", "--force", "--generation", &generation, "--reason", "the runner is cut off"];
     operator.metal(&release).await.succeeded();
     fleet.until("node1", PowerState::On).await;
     let changes = fleet.changes("node1");
@@ -181,7 +181,7 @@ async fn a_store_is_moved_while_nobody_holds_a_server() {
         .await
         .succeeded();
     fleet.command_line(&mut workspace);
-    workspace.metal(&["complete", "tests/over"]).await.succeeded();
+    workspace.metal(&["release", "tests/over"]).await.succeeded();
     workspace.refresh().await.succeeded();
     for url in shared() {
         let export = workspace.metal(&["store", "export"]).await.succeeded();

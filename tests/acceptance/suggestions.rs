@@ -90,10 +90,10 @@ const CASES: &[(&str, &str, Proof)] = &[
     ("approve NAMESPACE/NAME --owner OWNER", "approve tests/m --owner team-db", Proof::Message),
     ("withdraw NAMESPACE/NAME --owner OWNER", "withdraw tests/m --owner team-db", Proof::Parser),
     ("drive NAMESPACE/NAME", "drive tests/m", Proof::Anywhere),
-    ("complete NAMESPACE/NAME", "complete tests/m", Proof::Parser),
+    ("release NAMESPACE/NAME", "release tests/m", Proof::Parser),
     (
-        "release NAMESPACE/NAME --generation N --reason TEXT",
-        "release tests/m --generation 3 --reason night",
+        "release NAMESPACE/NAME --force --generation N --reason TEXT",
+        "release tests/m --force --generation 3 --reason night",
         Proof::Parser,
     ),
     ("release --allow NAMESPACE/NAME", "release --allow tests/m", Proof::Parser),
@@ -106,20 +106,20 @@ const CASES: &[(&str, &str, Proof)] = &[
     ("approve {} --owner {owner}", "approve tests/m --owner team-db", Proof::Message),
     ("approve {id}{flags}", "approve tests/m --owner team-db", Proof::Message),
     ("release --allow {}", "release --allow tests/m", Proof::Message),
-    ("complete {id} --as-owner {} --reason TEXT", "complete tests/m --as-owner team-a --reason TEXT", Proof::Message),
+    ("release {id} --as-owner {} --reason TEXT", "release tests/m --as-owner team-a --reason TEXT", Proof::Message),
     ("show {}{flags}", "show tests/m --coordination-url sqlite:///x", Proof::Message),
-    ("complete {} --owner {owner}{}{backend}", "complete tests/m --owner default --backend metal3", Proof::Message),
+    ("release {} --owner {owner}{}{backend}", "release tests/m --owner default --backend metal3", Proof::Message),
     (
-        "release {id} --generation {generation} --reason TEXT",
-        "release tests/m --generation 3 --reason TEXT",
+        "release {id} --force --generation {generation} --reason TEXT",
+        "release tests/m --force --generation 3 --reason TEXT",
         Proof::Message,
     ),
     ("store inspected NAMESPACE/NAME --reason TEXT", "store inspected tests/m --reason TEXT", Proof::Message),
     ("store inspected {id} --reason TEXT", "store inspected tests/m --reason TEXT", Proof::Message),
     ("store restored --reason TEXT", "store restored --reason TEXT", Proof::Message),
     // An ephemeral lock whose release fails.
-    ("complete {} --owner {}", "complete tests/m --owner 'team a'", Proof::Parser),
-    ("complete {id} --owner {owner}", "complete tests/m --owner default", Proof::Parser),
+    ("release {} --owner {}", "release tests/m --owner 'team a'", Proof::Parser),
+    ("release {id} --owner {owner}", "release tests/m --owner default", Proof::Parser),
     // A replaced mainboard.
     (
         "server rebind {} --key {} --reason WHY",
@@ -128,8 +128,8 @@ const CASES: &[(&str, &str, Proof)] = &[
     ),
     ("server rebind {} --shared --reason WHY", "server rebind serial:dell/42 --shared --reason WHY", Proof::Parser),
     // External systems.
-    ("tidy{way}", "tidy --backend metal_operator", Proof::Parser),
-    ("tidy --nodes", "tidy --nodes", Proof::Parser),
+    ("prune{way}", "prune --backend metal_operator", Proof::Parser),
+    ("prune --nodes", "prune --nodes", Proof::Parser),
     ("show {}", "show tests/m", Proof::Anywhere),
     ("claims --json", "claims --json", Proof::Anywhere),
     // `why`.
@@ -198,7 +198,7 @@ async fn each_suggestion_works_where_a_message_shows_it() {
     let third = workspace.beside();
     fleet.configure(&third, &maintenance("node2", "m2", ""));
     let refused = third.apply().await.failed();
-    run(&workspace, &refused, "complete \\S+ --as-owner '[^']*' --reason TEXT").await.succeeded();
+    run(&workspace, &refused, "release \\S+ --as-owner '[^']*' --reason TEXT").await.succeeded();
 
     // A server that waits for its owner. Its name needs quotes.
     let owner = workspace.beside();
@@ -224,7 +224,7 @@ async fn each_suggestion_works_where_a_message_shows_it() {
     let refused = killed_release(&fleet, &workspace).await;
     let queue = workspace.metal(&["queue"]).await.succeeded();
     run(&workspace, &queue, "show tests/m\\b").await.succeeded();
-    run(&workspace, &refused, r"release \S+ --generation \d+ --reason TEXT").await.succeeded();
+    run(&workspace, &refused, r"release \S+ --force --generation \d+ --reason TEXT").await.succeeded();
 
     // Released by force, and wanted again.
     let refused = workspace.apply().await.failed();
@@ -234,7 +234,7 @@ async fn each_suggestion_works_where_a_message_shows_it() {
     // Nothing continues a killed release.
     killed_release(&fleet, &workspace).await;
     let shown = workspace.metal(&["show", "tests/m"]).await.succeeded();
-    run(&workspace, &shown, r"complete \S+ --owner \S+").await.succeeded();
+    run(&workspace, &shown, r"release \S+ --owner \S+").await.succeeded();
     workspace.apply().await.succeeded();
 
     // A store that was restored.
@@ -250,9 +250,9 @@ async fn each_suggestion_works_where_a_message_shows_it() {
 async fn killed_release(fleet: &Fleet, workspace: &Workspace) -> Run {
     let held = Fault::hold(Phase::Before).on_request("POST", "*Reset").on_system("node1").times(1);
     let fault = fleet.simulator.inject(held);
-    let working = workspace.start_metal(&["complete", "tests/m"]);
+    let working = workspace.start_metal(&["release", "tests/m"]);
     working.until_it_says("node1: On", SOON).await;
-    let refused = workspace.metal(&["complete", "tests/m"]).await.failed();
+    let refused = workspace.metal(&["release", "tests/m"]).await.failed();
     working.kill_everything();
     fleet.simulator.remove_fault(fault).unwrap();
     refused

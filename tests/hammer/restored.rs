@@ -127,7 +127,8 @@ impl Supervisor {
             if let Some(accepted) = self.inspect(&server, holder, &mut border) {
                 untold.retain(|id| *id != accepted.id.to_string());
                 let (id, generation) = (accepted.id.to_string(), accepted.generation.to_string());
-                let words = ["release", &id, "--generation", &generation, "--reason", REASON, "--accept-as-is"];
+                let words =
+                    ["release", &id, "--force", "--generation", &generation, "--reason", REASON, "--accept-as-is"];
                 self.command(&words).await;
             }
         }

@@ -322,7 +322,7 @@ async fn a_host_that_cannot_register_again_is_not_called_returned() {
     held.call_leave().await;
     let failed = held.until("failed", |standing| matches!(standing, ExternalState::Failed(_))).await;
     assert!(failed.to_string().contains("registration error"), "{failed}");
-    assert!(!world.traces("node1").await.is_empty(), "the annotations that tidy needs were removed");
+    assert!(!world.traces("node1").await.is_empty(), "the annotations that prune needs were removed");
     world.running.operator.options.registers.open();
     held.leave().await;
     assert_eq!(world.traces("node1").await, Vec::<String>::new());

@@ -75,7 +75,7 @@ fn other_holder(wish: &DrainWish, view: &DrainView, began: Timestamp, now: Times
     }
     let taken = wish.timeout.as_secs();
     Some(Verdict::Fail(format!(
-        "Node {node} stayed cordoned for {other} for {taken} s. If that maintenance has ended, run tidy --nodes with \
+        "Node {node} stayed cordoned for {other} for {taken} s. If that maintenance has ended, run prune --nodes with \
          its store, or uncordon the Node and remove its annotations terraform-provider-metal/*"
     ).into()))
 }

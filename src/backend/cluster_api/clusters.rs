@@ -12,12 +12,6 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use super::{
-    ClusterApiSettings, ID, MachineName,
-    gate::MACHINE,
-    machine::{Machine, OUR_SERVER, replaces_by_hand},
-    metal3_machines::Metal3Machines,
-};
 use crate::{
     backend::{
         BackendError, ExternalRequestRef,
@@ -25,6 +19,13 @@ use crate::{
     },
     clock::Clock,
     kubernetes::{ClusterError, Mirror, RequestInfo},
+};
+
+use super::{
+    ClusterApiSettings, ID, MachineName,
+    gate::MACHINE,
+    machine::{Machine, OUR_SERVER, replaces_by_hand},
+    metal3_machines::Metal3Machines,
 };
 
 pub(super) const GROUP: &str = "cluster.x-k8s.io";

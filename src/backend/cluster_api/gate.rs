@@ -5,12 +5,6 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use kube::core::DynamicObject;
 
-use super::{
-    ID, MachineName, change,
-    clusters::{Clusters, meaning, request},
-    machine::{HOOK, LabelValue, MAINTENANCE, Machine, Node, SKIP_REMEDIATION},
-    standing::{ClusterView, behind, standing},
-};
 use crate::{
     backend::{BackendError, ExternalRequestRef, Gate, Outlook, Rejection, cluster},
     clock::within,
@@ -18,6 +12,13 @@ use crate::{
         aliases::SystemUuid,
         gate::{AwaitedNode, ExternalRequest, ExternalState, ExternalSystem, GateView, Loss, QueueAuthority},
     },
+};
+
+use super::{
+    ID, MachineName, change,
+    clusters::{Clusters, meaning, request},
+    machine::{HOOK, LabelValue, MAINTENANCE, Machine, Node, SKIP_REMEDIATION},
+    standing::{ClusterView, behind, standing},
 };
 
 /// Memory key: the Machine, as `namespace/name`.
@@ -30,8 +31,8 @@ const WORKLOAD: &str = "workload";
 /// Memory key: set if the Node was Ready.
 const READY: &str = "ready";
 
-/// How long tidying waits for a free Node. The next tidying removes the rest.
-const TIDY: Duration = Duration::from_secs(20);
+/// How long pruning waits for a free Node. The next pruning removes the rest.
+const PRUNE: Duration = Duration::from_secs(20);
 
 /// Poll interval for both clusters during that wait.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -281,10 +282,10 @@ impl Gate for MachineGate {
 
     async fn discard(&self, request: &ExternalRequestRef) -> Result<(), BackendError> {
         let wish = request.wish();
-        if let Some(left) = within(TIDY, self.until_left(&wish)).await {
+        if let Some(left) = within(PRUNE, self.until_left(&wish)).await {
             return left;
         }
-        tracing::warn!("{}: the Node of its Machine is not free yet; the next tidy removes the rest", self.server);
+        tracing::warn!("{}: the Node of its Machine is not free yet; the next prune removes the rest", self.server);
         Ok(())
     }
 

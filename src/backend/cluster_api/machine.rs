@@ -66,7 +66,7 @@ impl Author {
     }
 }
 
-/// The value of [`HOOK`], our second mark. It has the data that release and `tidy` need if a person
+/// The value of [`HOOK`], our second mark. It has the data that release and `prune` need if a person
 /// removes our annotations. Otherwise the remaining hook would block the Machine's deletion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HookValue {

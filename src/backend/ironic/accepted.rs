@@ -8,14 +8,15 @@ use std::{
     sync::{MutexGuard, PoisonError},
 };
 
-use super::{
-    machine::{NEXT, NodeMachine},
-    node::Node,
-};
 use crate::{
     backend::{BackendError, Machine as _},
     maintenance::machine::ResetType,
     shown,
+};
+
+use super::{
+    machine::{NEXT, NodeMachine},
+    node::Node,
 };
 
 #[derive(Clone, Debug)]

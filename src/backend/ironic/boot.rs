@@ -10,16 +10,17 @@ use async_trait::async_trait;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::{
+    backend::{BackendError, BootControl},
+    maintenance::machine::{BootMode, BootOverride, Capabilities},
+    shown::{AsRaw, OneLine},
+};
+
 use super::{
     fleet::IronicNodes,
     machine::NodeMachine,
     moment::Boot,
     node::{LEAST, Node},
-};
-use crate::{
-    backend::{BackendError, BootControl},
-    maintenance::machine::{BootMode, BootOverride, Capabilities},
-    shown::{AsRaw, OneLine},
 };
 
 const DEVICE: &str = "/management/boot_device";

@@ -11,12 +11,6 @@ use serde_json::Value;
 use tokio::sync::{OnceCell, Semaphore};
 use url::Url;
 
-use super::{
-    answer,
-    keystone::{Keystone, Token},
-    node::LEAST,
-    settings::{IronicAccess, IronicSettings, IronicTrust},
-};
 use crate::{
     backend::{
         BackendError, before_change,
@@ -25,6 +19,13 @@ use crate::{
     clock::{Clock, no_answer_within, within},
     outbound::{self, HttpClient, Refused, Route},
     tls,
+};
+
+use super::{
+    answer,
+    keystone::{Keystone, Token},
+    node::LEAST,
+    settings::{IronicAccess, IronicSettings, IronicTrust},
 };
 
 /// The request header with the API version.

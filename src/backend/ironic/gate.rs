@@ -6,14 +6,6 @@ use async_trait::async_trait;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{
-    boot,
-    flag::{self, BOOT, NODE, NONE, PROTECT},
-    fleet::IronicNodes,
-    machine::NodeMachine,
-    node::{LEAST, Node},
-    reason,
-};
 use crate::{
     backend::{BackendError, ExternalRequestRef, Gate, Machine, MaintenanceSystem, Outlook, Rejection},
     maintenance::{
@@ -22,6 +14,15 @@ use crate::{
     },
     shown,
     shown::AsRaw,
+};
+
+use super::{
+    boot,
+    flag::{self, BOOT, NODE, NONE, PROTECT},
+    fleet::IronicNodes,
+    machine::NodeMachine,
+    node::{LEAST, Node},
+    reason,
 };
 
 const FLAG: &str = "/maintenance";

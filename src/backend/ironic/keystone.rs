@@ -13,11 +13,6 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use url::Url;
 
-use super::{
-    answer,
-    client::Http,
-    settings::{KeystoneAccount, KeystoneName, KeystoneScope, KeystoneSettings},
-};
 use crate::{
     backend::{
         BackendError,
@@ -25,6 +20,12 @@ use crate::{
     },
     clock::{Clock, no_answer_within, within},
     outbound,
+};
+
+use super::{
+    answer,
+    client::Http,
+    settings::{KeystoneAccount, KeystoneName, KeystoneScope, KeystoneSettings},
 };
 
 /// Seconds before expiry at which a token is renewed.

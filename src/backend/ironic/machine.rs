@@ -6,13 +6,6 @@ use async_trait::async_trait;
 use reqwest::Method;
 use serde_json::json;
 
-use super::{
-    accepted::Accepted,
-    boot, flag,
-    fleet::{IronicNodes, path},
-    identity,
-    node::Node,
-};
 use crate::{
     backend::{BackendError, HardwareIdentity, Machine, MaintenanceSystem, PowerControl, ServiceControl},
     maintenance::{
@@ -20,6 +13,14 @@ use crate::{
         machine::{Capabilities, MachineDescription, MachineView, ResetType},
     },
     shown::OneLine,
+};
+
+use super::{
+    accepted::Accepted,
+    boot, flag,
+    fleet::{IronicNodes, path},
+    identity,
+    node::Node,
 };
 
 /// How long a call waits for an accepted change's outcome.

@@ -10,12 +10,13 @@ use async_trait::async_trait;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{accepted::Accepted, boot::is_missing, machine::NodeMachine};
 use crate::{
     backend::{BackendError, MediaControl},
     maintenance::machine::MediaSlot,
     shown::OneLine,
 };
+
+use super::{accepted::Accepted, boot::is_missing, machine::NodeMachine};
 
 const VMEDIA: &str = "/vmedia";
 /// The API versions that introduced attaching and listing.

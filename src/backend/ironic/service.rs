@@ -15,6 +15,13 @@ use jiff::Timestamp;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use crate::{
+    backend::{BackendError, ServiceControl},
+    maintenance::service::{ServiceSpec, ServiceState, ServiceStep, ServiceView},
+    shown,
+    shown::AsRaw,
+};
+
 use super::{
     flag,
     fleet::path,
@@ -22,12 +29,6 @@ use super::{
     node::Node,
     reason,
     service_history::{self, Run},
-};
-use crate::{
-    backend::{BackendError, ServiceControl},
-    maintenance::service::{ServiceSpec, ServiceState, ServiceStep, ServiceView},
-    shown,
-    shown::AsRaw,
 };
 
 /// The API version that introduced `service_steps`.

@@ -10,8 +10,9 @@ use crate::{
     shown::OneLine,
 };
 
-use super::{KubernetesNodes, meaning};
 use crate::backend::{BackendError, NodeLeasing, before_change};
+
+use super::{KubernetesNodes, meaning};
 
 /// A Lease's duration, the maximum for its 32-bit seconds. A maintenance's end is unknown, and
 /// the lock survives its process, which then could not renew the Lease. Release ends the Lease.

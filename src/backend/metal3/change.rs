@@ -4,19 +4,20 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{
-    host::{
-        Author, BEFORE, Before, DETACHED, HOLD, Hold, Host, IMAGE, REASON, REBOOT, RELEASED, consumer, detached_value,
-        reboot_key, reboot_value,
-    },
-    standing::standing,
-};
 use crate::{
     backend::cluster::{OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, annotation, marks},
     maintenance::{
         gate::{ExternalRequest, ExternalState},
         machine::BootOverride,
     },
+};
+
+use super::{
+    host::{
+        Author, BEFORE, Before, DETACHED, HOLD, Hold, Host, IMAGE, REASON, REBOOT, RELEASED, consumer, detached_value,
+        reboot_key, reboot_value,
+    },
+    standing::standing,
 };
 
 /// All our annotations except those with an effect on the operator.

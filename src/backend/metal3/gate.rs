@@ -31,9 +31,9 @@ use super::{
     standing::{became, believed, beside, booted, deletion, power_after, standing},
 };
 
-/// How long tidying waits for the operator to manage a host again. The next tidying removes the
+/// How long pruning waits for the operator to manage a host again. The next pruning removes the
 /// rest.
-const TIDY: Duration = Duration::from_secs(20);
+const PRUNE: Duration = Duration::from_secs(20);
 
 /// Poll interval during that wait.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -204,7 +204,7 @@ impl Gate for HostMachine {
 
     async fn discard(&self, request: &ExternalRequestRef) -> Result<(), BackendError> {
         let wish = request.wish();
-        if let Some(left) = within(TIDY, self.until_left(&wish)).await {
+        if let Some(left) = within(PRUNE, self.until_left(&wish)).await {
             return left;
         }
         tracing::warn!("{}: the operator does not manage the host again yet", self.name);

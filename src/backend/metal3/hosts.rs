@@ -7,12 +7,6 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use super::{
-    Metal3Settings,
-    health_checks::{self, HealthChecks},
-    host::{Hold, resource},
-    secrets::{Account, Secrets},
-};
 use crate::{
     backend::{
         BackendError, cluster, cluster_block,
@@ -22,6 +16,13 @@ use crate::{
     kubernetes::{Cluster, ClusterError, Mirror},
     maintenance::gate::ExternalRequest,
     outbound::Route,
+};
+
+use super::{
+    Metal3Settings,
+    health_checks::{self, HealthChecks},
+    host::{Hold, resource},
+    secrets::{Account, Secrets},
 };
 
 /// Converts a cluster error into a machine error. It cannot name an attribute, because our patches

@@ -1,11 +1,12 @@
 //! A `BareMetalHost`'s desired and running image. No I/O.
 
-use super::host::{Host, IMAGE};
 use crate::{
     backend::cluster::{annotation, text},
     maintenance::machine::BootOverride,
     shown::AsRaw,
 };
+
+use super::host::{Host, IMAGE};
 
 impl<'a> Host<'a> {
     /// Returns true if the host is about to be provisioned or deprovisioned, because its spec

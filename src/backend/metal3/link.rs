@@ -5,11 +5,12 @@ use std::{collections::BTreeMap, sync::Arc};
 use kube::core::DynamicObject;
 use tokio::sync::Mutex;
 
-use super::{address::BmcAddress, host::Host, hosts::Hosts};
 use crate::backend::{
     Backend as _, BackendError, Machine,
     redfish::{MediaSettings, RedfishBackend, ServerSettings, Trust},
 };
+
+use super::{address::BmcAddress, host::Host, hosts::Hosts};
 
 /// The host fields that determine the connection to its BMC.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,15 +6,6 @@ use async_trait::async_trait;
 use kube::core::DynamicObject;
 use serde_json::json;
 
-use super::{
-    address::BmcAddress,
-    change,
-    host::{Author, Hold, Host, REBOOT, reboot_key, reboot_value},
-    hosts::Hosts,
-    link::{BmcLink, instead_of_boot, no_redfish},
-    reboot,
-    standing::standing,
-};
 use crate::{
     backend::{
         BackendError, BootControl, Consumer, HardwareIdentity, Machine, MaintenanceSystem, MediaControl, PowerControl,
@@ -28,6 +19,16 @@ use crate::{
         },
     },
     shown::{AsRaw, OneLine},
+};
+
+use super::{
+    address::BmcAddress,
+    change,
+    host::{Author, Hold, Host, REBOOT, reboot_key, reboot_value},
+    hosts::Hosts,
+    link::{BmcLink, instead_of_boot, no_redfish},
+    reboot,
+    standing::standing,
 };
 
 #[derive(Debug)]

@@ -5,8 +5,9 @@
 
 use serde_json::Value;
 
-use super::objects::{MAINTENANCE, METAL, READINESS, VERSION};
 use crate::kubernetes::{Cluster, ClusterError, RequestInfo};
+
+use super::objects::{MAINTENANCE, METAL, READINESS, VERSION};
 
 /// How a server is taken out of service in this cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,13 +6,14 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 use url::Url;
 
-use super::{
-    fleet::ClusterObjects,
-    objects::{METAL, resource, text},
-};
 use crate::backend::{
     Backend, BackendError, Machine,
     redfish::{self, MediaSettings, RedfishBackend, ServerSettings},
+};
+
+use super::{
+    fleet::ClusterObjects,
+    objects::{METAL, resource, text},
 };
 
 /// Returns a Server's Redfish machine, with the BMC's own credentials.

@@ -7,16 +7,6 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::{
-    discovery::Way,
-    errors::not_now,
-    fleet::ClusterObjects,
-    link,
-    objects::{METAL, OPERATION, OUR_BOOT, OUR_LOOK, PARKED, annotation, name, namespace, resource, text},
-    operation,
-    request::ServerMaintenanceRequest,
-    template::Template,
-};
 use crate::{
     backend::{
         Backend as _, BackendError, BootControl, HardwareIdentity, Machine, MaintenanceSystem, MediaControl,
@@ -30,6 +20,17 @@ use crate::{
         },
     },
     shown::OneLine,
+};
+
+use super::{
+    discovery::Way,
+    errors::not_now,
+    fleet::ClusterObjects,
+    link,
+    objects::{METAL, OPERATION, OUR_BOOT, OUR_LOOK, PARKED, annotation, name, namespace, resource, text},
+    operation,
+    request::ServerMaintenanceRequest,
+    template::Template,
 };
 
 /// How long a power-on or forced power-off is observed.

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::{backend::BackendError, clock::within, maintenance::machine::ResetType};
+
 use super::{
     errors::not_now,
     fleet::ClusterObjects,
     objects::{METAL, OPERATION, annotation, reference, resource, text},
 };
-use crate::{backend::BackendError, clock::within, maintenance::machine::ResetType};
 
 /// The annotation's values.
 pub(super) const NAMES: [(ResetType, &str); 5] = [

@@ -5,18 +5,19 @@ use std::{sync::atomic::Ordering, time::Duration};
 use reqwest::{Method, Response, StatusCode, header};
 use serde_json::Value;
 
-use super::{
-    bmc::Bmc,
-    lenient::{self, Document},
-    message,
-    outcome::{Applied, applied},
-};
 use crate::{
     backend::{
         BackendError,
         web::{self, BodyError},
     },
     clock::{no_answer_within, within},
+};
+
+use super::{
+    bmc::Bmc,
+    lenient::{self, Document},
+    message,
+    outcome::{Applied, applied},
 };
 
 /// The maximum body size; a system has a few kilobytes.

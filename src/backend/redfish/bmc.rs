@@ -20,17 +20,18 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, OnceCell, RwLock, Semaphore};
 use url::Url;
 
+use crate::{
+    backend::{BackendError, before_change, share::PlanShare},
+    clock::{Clock, no_answer_within, within},
+    maintenance::machine::shown_url,
+};
+
 use super::{
     answer::RedfishResponse,
     redirect,
     settings::{Authentication, Patience},
     task::Tasks,
     trust::{Trusting, show_fingerprint},
-};
-use crate::{
-    backend::{BackendError, before_change, share::PlanShare},
-    clock::{Clock, no_answer_within, within},
-    maintenance::machine::shown_url,
 };
 
 /// Concurrent requests to a BMC with one system; more overload small BMCs.

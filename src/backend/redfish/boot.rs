@@ -5,15 +5,16 @@ use std::sync::PoisonError;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-use super::{
-    answer::RedfishResponse,
-    machine::{RedfishMachine, nothing_sent, nothing_there},
-    system,
-};
 use crate::{
     backend::{BackendError, BootControl},
     maintenance::machine::{BootOption, BootOverride},
     shown::OneLine,
+};
+
+use super::{
+    answer::RedfishResponse,
+    machine::{RedfishMachine, nothing_sent, nothing_there},
+    system,
 };
 
 /// The maximum number of boot menu entries to read.

@@ -9,14 +9,15 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use url::{Host, Url};
 
-use super::{
-    machine::RedfishMachine,
-    trust::{self, show_fingerprint},
-};
 use crate::{
     backend::{Account, BackendError, BmcInspection, Certificate, Timing},
     clock::{no_answer_within, within},
     outbound::Route,
+};
+
+use super::{
+    machine::RedfishMachine,
+    trust::{self, show_fingerprint},
 };
 
 /// The maximum number of accounts to search for the account in use.

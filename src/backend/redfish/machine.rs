@@ -7,12 +7,13 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::{answer::RedfishResponse, bmc::Bmc, boot::OverrideHolder, settings::MediaSettings, system};
 use crate::{
     backend::{BackendError, BmcInspection, HardwareIdentity, Machine, PowerControl},
     maintenance::machine::{BootOverride, Capabilities, MachineView, ResetType},
     shown::OneLine,
 };
+
+use super::{answer::RedfishResponse, bmc::Bmc, boot::OverrideHolder, settings::MediaSettings, system};
 
 /// The systems collection (DSP0266, "Resource URI requirements").
 pub(super) const SYSTEMS: &str = "/redfish/v1/Systems";

@@ -4,15 +4,16 @@ use async_trait::async_trait;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use super::{
-    answer::RedfishResponse,
-    machine::{RedfishMachine, SYSTEMS, is_within, nothing_sent, nothing_there},
-    siblings::{name, supports_reset},
-};
 use crate::{
     backend::{BackendError, MediaControl},
     maintenance::machine::MediaSlot,
     shown::OneLine,
+};
+
+use super::{
+    answer::RedfishResponse,
+    machine::{RedfishMachine, SYSTEMS, is_within, nothing_sent, nothing_there},
+    siblings::{name, supports_reset},
 };
 
 /// Attempts to insert an image with different parameters, as the BMC's refusals demand.

@@ -5,13 +5,14 @@ use std::{collections::HashMap, time::Duration};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use serde_json::Value;
 
-use super::{
-    machine::{RedfishMachine, SYSTEMS},
-    system,
-};
 use crate::{
     backend::BackendError,
     clock::{no_answer_within, within},
+};
+
+use super::{
+    machine::{RedfishMachine, SYSTEMS},
+    system,
 };
 
 /// The largest number of systems that are read to find the server.

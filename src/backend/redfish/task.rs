@@ -11,8 +11,9 @@ use std::{
 
 use serde_json::Value;
 
-use super::{answer::RedfishResponse, bmc::Bmc, message};
 use crate::backend::BackendError;
+
+use super::{answer::RedfishResponse, bmc::Bmc, message};
 
 /// How long a task is watched, within its change's time limit.
 const WATCHED: Duration = Duration::from_secs(4);

@@ -126,7 +126,7 @@ fn not_opened(driven: &ReconcileResult, timeout: Duration) -> Diagnostic {
             format!("Releasing {server} failed"),
             format!(
                 "{cause}\nThe lock stays, because its prior state is not restored. Fix the cause and apply again, or run: \
-                 terraform-provider-metal complete {} --owner {}",
+                 terraform-provider-metal release {} --owner {}",
                 record.id,
                 shell_word(record.owner.shown())
             ),
@@ -267,7 +267,7 @@ fn closed(diags: &mut Diagnostics, server: &str, driven: &ReconcileResult, limit
             return None;
         }
         Finish::TimedOut(why) => format!("It was {why} after {} (timeouts.close)", shown_duration(limit)),
-        Finish::Stuck(why) => why.clone().into_raw(),
+        Finish::Stuck(why) => why.to_string(),
         _ => format!("It is {}", record.phase.name()),
     };
     let expires = record.expires_at().map(|at| format!(" from {} on", shown_time(at))).unwrap_or_default();
@@ -281,7 +281,7 @@ fn not_released(server: &str, cause: &str, expires: &str, id: &str, owner: &str)
     let detail = format!(
         "{cause}.\nThe lock stays, because its prior state is not restored. Fix the cause; then the next run of this \
          configuration, or the next waiter when the lock is overdue{expires}, releases the server. By hand: \
-         terraform-provider-metal complete {id} --owner {owner}"
+         terraform-provider-metal release {id} --owner {owner}"
     );
     diagnostic(format!("Releasing {server} failed"), detail, AttributePath::root())
 }

@@ -89,7 +89,7 @@ pub(in crate::provider) async fn released(
             return Some(());
         }
         Finish::Stuck(cause) | Finish::Refused(cause) | Finish::NotUpdated { cause, .. } => {
-            (format!("Releasing {server} failed"), stuck(record, cause.raw()))
+            (format!("Releasing {server} failed"), stuck(record, cause.shown()))
         }
         Finish::TimedOut(reason) => (
             format!("Releasing {server} did not end in time"),

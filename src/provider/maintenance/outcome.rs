@@ -114,7 +114,7 @@ pub(in crate::provider) fn conclude(
             state
         }
         Finish::Stuck(cause) => {
-            error(format!("Releasing {server} failed"), stuck(record, cause.raw()));
+            error(format!("Releasing {server} failed"), stuck(record, cause.shown()));
             state
         }
         Finish::Lost => {

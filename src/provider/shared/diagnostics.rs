@@ -3,6 +3,7 @@
 
 use tf_provider::{AttributePath, Diagnostic, Diagnostics};
 
+use crate::provider::shared::identity::of_identity;
 use crate::{
     backend::BackendError,
     engine::EngineError,
@@ -11,8 +12,6 @@ use crate::{
     shown::shell_word,
     store::StoreError,
 };
-
-use crate::provider::shared::identity::of_identity;
 
 /// Nothing was done, and the server's state is unknown.
 pub(in crate::provider) const NOTHING_DONE: &str = "Nothing was done to the server.";
@@ -217,7 +216,7 @@ pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Dia
         BackendError::OtherServer { .. } => (
             format!("{server} is another server than before"),
             "Change the configuration so that its name refers to the held server, and apply again. If that server \
-             does not exist any more, end the maintenance without a restore: release --accept-as-is.",
+             does not exist any more, end the maintenance without a restore: release --force --accept-as-is.",
             AttributePath::root(),
         ),
         BackendError::Invalid { attribute, .. } => {
@@ -250,7 +249,7 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
             format!(
                 "Its owner is {existing:?}; this provider's owner is {asked:?}. {NOTHING_DONE} If both are yours, set the \
                  provider's owner to {existing:?} until this maintenance has ended. Otherwise choose another namespace or name; \
-                 in agreement with its owner, end it with: terraform-provider-metal complete {id} --as-owner {} \
+                 in agreement with its owner, end it with: terraform-provider-metal release {id} --as-owner {} \
                  --reason TEXT",
                 shell_word(existing.shown())
             ),

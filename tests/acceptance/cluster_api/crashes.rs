@@ -74,7 +74,7 @@ for_one_host! {
 }
 
 for_one_host! {
-    async fn a_request_whose_run_is_gone_is_withdrawn_by_tidy(host) {
+    async fn a_request_whose_run_is_gone_is_withdrawn_by_prune(host) {
         let (world, fleet) = crate::cluster_api::place().await;
         let workspace = Workspace::new(host);
         let short = "server_power = \"Off\"\n  hold_place_for = \"1s\"";
@@ -90,10 +90,10 @@ for_one_host! {
         // With the matching role, which covers one namespace.
         let runner = Kubernetes::shared().user("ci", &["metal-runners"]);
         operator.set("METAL_CLUSTER_API_KUBECONFIG", runner.display().to_string());
-        operator.metal(&["tidy"]).await.failed().says("Set METAL_CLUSTER_API_NAMESPACE");
+        operator.metal(&["prune"]).await.failed().says("Set METAL_CLUSTER_API_NAMESPACE");
         operator.set("METAL_CLUSTER_API_NAMESPACE", &world.namespace);
         eventually("all of our annotations and labels are removed", SOON * 4, async || {
-            operator.metal(&["tidy"]).await.succeeded();
+            operator.metal(&["prune"]).await.succeeded();
             traces(&world, "m1").await.is_empty().then_some(())
         })
         .await;
@@ -114,10 +114,10 @@ for_one_host! {
             fleet.command_line(&mut operator);
             operator.set("METAL_CLUSTER_API_KUBECONFIG", world.kubeconfig().display().to_string());
             if completes {
-                operator.metal(&["complete", "tests/bios"]).await.succeeded();
+                operator.metal(&["release", "tests/bios"]).await.succeeded();
             } else {
                 let generation = operator.generation("tests/bios").await;
-                let forced = ["release", "tests/bios", "--generation", &generation, "--reason", "node needed"];
+                let forced = ["release", "tests/bios", "--force", "--generation", &generation, "--reason", "node needed"];
                 operator.metal(&forced).await.succeeded().says("is in its prior state");
             }
             assert_eq!(fleet.system("node1").power, PowerState::On);

@@ -49,8 +49,8 @@ for_one_host! {
         waits.until_it_logs("waiting for", SOON * 2).await;
         fleet.command_line(&mut second);
         second.set("METAL_CLUSTER_API_KUBECONFIG", world.kubeconfig().display().to_string());
-        second.metal(&["tidy"]).await.succeeded();
-        assert_eq!(world.machine("m1").await["metadata"]["annotations"], marks, "tidy removed a running maintenance's annotations");
+        second.metal(&["prune"]).await.succeeded();
+        assert_eq!(world.machine("m1").await["metadata"]["annotations"], marks, "prune removed a running maintenance's annotations");
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown"], "only the holder switched the server off");
         first.destroy().await.succeeded();
         waits.wait(SOON * 4).await.succeeded();
@@ -79,7 +79,7 @@ for_one_host! {
             if traces(&world, "m1").await.is_empty() {
                 return Some(());
             }
-            operator.metal(&["tidy"]).await;
+            operator.metal(&["prune"]).await;
             None
         })
         .await;
@@ -174,7 +174,7 @@ for_one_host! {
 }
 
 for_one_host! {
-    async fn a_machine_whose_annotations_a_person_removed_is_freed_by_the_release_and_by_tidy(host) {
+    async fn a_machine_whose_annotations_a_person_removed_is_freed_by_the_release_and_by_prune(host) {
         let (world, fleet) = place().await;
         let mut workspace = Workspace::new(host);
         configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\"")).await;
@@ -197,7 +197,7 @@ for_one_host! {
         world.merge("Machine", "m1", json!({ "metadata": { "annotations": guards } })).await;
         fleet.command_line(&mut workspace);
         workspace.set("METAL_CLUSTER_API_KUBECONFIG", world.kubeconfig().display().to_string());
-        workspace.metal(&["tidy"]).await.succeeded();
+        workspace.metal(&["prune"]).await.succeeded();
         assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
     }
 }

@@ -130,7 +130,7 @@ for_one_host! {
         fleet.command_line(&mut operator);
         operator.set("METAL_CLUSTER_API_KUBECONFIG", world.kubeconfig().display().to_string());
         let generation = operator.generation("tests/bios").await;
-        let as_is = ["release", "tests/bios", "--generation", &generation, "--accept-as-is", "--reason", "scrapped"];
+        let as_is = ["release", "tests/bios", "--force", "--generation", &generation, "--accept-as-is", "--reason", "scrapped"];
         operator.metal(&as_is).await.succeeded().says("the maintenance controller can uncordon the Node now").says("Taint the Node");
         assert_eq!(fleet.system("node1").power, PowerState::Off);
         assert_eq!(world.maintenance("m1").await, None);

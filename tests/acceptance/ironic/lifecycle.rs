@@ -1,4 +1,4 @@
-//! A held node outside apply and destroy: import, forced release, `tidy`, and other connections to
+//! A held node outside apply and destroy: import, forced release, `prune`, and other connections to
 //! Ironic and BMCs.
 
 use serde_json::json;
@@ -16,7 +16,7 @@ use crate::{
 };
 
 for_one_host! {
-    async fn a_held_node_is_imported_released_by_a_person_and_tidied(host) {
+    async fn a_held_node_is_imported_released_by_a_person_and_pruned(host) {
         let ironic = Ironic::start(Options::default()).await;
         ironic.active_node("n1").await;
         let mut workspace = Workspace::new(host);
@@ -24,24 +24,24 @@ for_one_host! {
         configure(&ironic, &workspace, &maintenance("server_power = \"Off\""));
         workspace.apply().await.succeeded();
         let ours = ironic.node("n1").await["maintenance_reason"].as_str().unwrap().to_owned();
-        // `tidy` keeps held nodes.
-        workspace.metal(&["--backend", "ironic", "tidy"]).await.succeeded();
+        // `prune` keeps held nodes.
+        workspace.metal(&["--backend", "ironic", "prune"]).await.succeeded();
         assert_eq!(ironic.node("n1").await["maintenance_reason"], *ours);
         workspace.run(&["state", "rm", HELD]).await.succeeded();
         workspace.import(HELD, "ops/bios").await.succeeded();
         workspace.apply().await.succeeded().says("0 added, 1 changed");
         workspace.plan().await.is_empty();
         let generation = workspace.resource(HELD).await.unwrap()["generation"].to_string();
-        let release = ["--backend", "ironic", "release", "ops/bios", "--generation", &generation, "--reason", "node needed"];
+        let release = ["--backend", "ironic", "release", "ops/bios", "--force", "--generation", &generation, "--reason", "node needed"];
         workspace.metal(&release).await.succeeded().says("is in its prior state");
         let node = ironic.node("n1").await;
         assert_eq!((&node["maintenance"], &node["power_state"]), (&json!(false), &json!("power on")));
         workspace.destroy().await.succeeded();
         // An ended maintenance's flag, left by a run that died before removing it.
         ironic.maintenance("n1", Some(&ours)).await;
-        workspace.metal(&["--backend", "ironic", "tidy"]).await.succeeded();
+        workspace.metal(&["--backend", "ironic", "prune"]).await.succeeded();
         let node = eventually("the maintenance flag is cleared", SOON * 2, async || {
-            workspace.metal(&["--backend", "ironic", "tidy"]).await.succeeded();
+            workspace.metal(&["--backend", "ironic", "prune"]).await.succeeded();
             let node = ironic.node("n1").await;
             (node["maintenance"] == false).then_some(node)
         })
@@ -49,7 +49,7 @@ for_one_host! {
         assert_eq!(node["power_state"], "power on");
         // A person's flag stays.
         ironic.maintenance("n1", Some("disk swap by carol")).await;
-        workspace.metal(&["--backend", "ironic", "tidy"]).await.succeeded();
+        workspace.metal(&["--backend", "ironic", "prune"]).await.succeeded();
         assert_eq!(ironic.node("n1").await["maintenance_reason"], "disk swap by carol");
     }
 }

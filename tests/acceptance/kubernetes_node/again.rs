@@ -22,7 +22,7 @@ for_one_host! {
         fleet.command_line(&mut workspace);
         workspace.set("METAL_NODE_KUBECONFIG", place.cluster.user("drainer", &["metal-runners"]).display().to_string());
         let generation = workspace.resource("metal_server_maintenance.held").await.unwrap()["generation"].to_string();
-        let as_is = ["release", "tests/first", "--generation", &generation, "--accept-as-is", "--reason", "test"];
+        let as_is = ["release", "tests/first", "--force", "--generation", &generation, "--accept-as-is", "--reason", "test"];
         workspace.metal(&as_is).await.succeeded();
         assert!(place.cordoned().await);
 
@@ -30,7 +30,7 @@ for_one_host! {
         fleet.configure_with(&next, &place.drained(""), &maintenance("node1", "next", OFF));
         next.apply().await.succeeded();
         let nothing = "No Node is cordoned for a maintenance that has ended";
-        workspace.metal(&["tidy", "--nodes"]).await.succeeded().says(nothing);
+        workspace.metal(&["prune", "--nodes"]).await.succeeded().says(nothing);
         assert!(place.cordoned().await, "its server is held");
         next.destroy().await.succeeded();
         assert_eq!((place.cordoned().await, place.marks().await), (false, 0));

@@ -204,9 +204,9 @@ for_one_host! {
         assert_eq!((fleet.system("node1").power, place.cordoned().await), (PowerState::On, true));
         fleet.command_line(&mut workspace);
         workspace.metal(&["queue"]).await.succeeded().says(&left).says(advice);
-        let end = ["complete", "tests/m", "--reason", "test"];
+        let end = ["release", "tests/m", "--reason", "test"];
         workspace.metal(&end).await.failed().says(&left).says(advice);
-        workspace.metal(&["tidy", "--nodes"]).await.failed().says("the Nodes that maintenances left cordoned").says(advice);
+        workspace.metal(&["prune", "--nodes"]).await.failed().says("the Nodes that maintenances left cordoned").says(advice);
         workspace.set("METAL_NODE_KUBECONFIG", place.cluster.kubeconfig().display().to_string());
         workspace.metal(&end).await.succeeded();
         assert_eq!((place.cordoned().await, place.marks().await), (false, 0));

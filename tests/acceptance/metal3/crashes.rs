@@ -161,7 +161,7 @@ for_one_host! {
         // No marks remain, whichever attempt released it.
         eventually("our annotations are removed from the host", SOON * 3, async || {
             workspace.destroy().await;
-            workspace.metal(&["tidy"]).await;
+            workspace.metal(&["prune"]).await;
             world.traces("node1").await.is_empty().then_some(())
         })
         .await;

@@ -141,13 +141,13 @@ for_one_host! {
         world.merge("BareMetalHost", "node1", cleans("metadata")).await;
         workspace.destroy().await.failed().says("automatedCleaningMode");
         let generation = workspace.generation("ops/bios").await;
-        let as_is = ["--backend", "metal3", "release", "ops/bios", "--generation", &generation, "--accept-as-is", "--reason", "test"];
+        let as_is = ["--backend", "metal3", "release", "ops/bios", "--force", "--generation", &generation, "--accept-as-is", "--reason", "test"];
         workspace.metal(&as_is).await.says("NOT deleted").says("automatedCleaningMode");
-        let tidy = ["--backend", "metal3", "tidy"];
-        workspace.metal(&tidy).await.failed().says("spec.automatedCleaningMode of BareMetalHost");
+        let prune = ["--backend", "metal3", "prune"];
+        workspace.metal(&prune).await.failed().says("spec.automatedCleaningMode of BareMetalHost");
         assert_eq!(world.host("node1").await["spec"]["image"]["url"], ISO, "its disks are not cleaned for us");
         world.merge("BareMetalHost", "node1", cleans("disabled")).await;
-        workspace.metal(&tidy).await.succeeded();
+        workspace.metal(&prune).await.succeeded();
         is_as_before(&world, &workspace, true).await;
     }
 }
@@ -204,7 +204,7 @@ async fn a_run_that_is_killed_while_the_host_boots_is_continued_or_undone() {
                 let mut person = workspace.beside();
                 let kubeconfig = world.kubernetes.user("admin", &["system:masters"]).display().to_string();
                 person.set("METAL_KUBECONFIG", kubeconfig).set("METAL_KUBE_NAMESPACE", &world.namespace);
-                person.metal(&["--backend", "metal3", "complete", "ops/bios"]).await.succeeded();
+                person.metal(&["--backend", "metal3", "release", "ops/bios"]).await.succeeded();
             }
             is_as_before(&world, &workspace, true).await;
         }

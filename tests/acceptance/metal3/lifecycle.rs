@@ -1,4 +1,4 @@
-//! A held host outside apply and destroy: import, forced release, `tidy`, and a cluster outage.
+//! A held host outside apply and destroy: import, forced release, `prune`, and a cluster outage.
 
 use std::fs;
 
@@ -27,7 +27,17 @@ fn reaches(world: &World, workspace: &mut Workspace) {
 /// Returns the arguments for a forced release of `ops/bios`.
 async fn forced(workspace: &Workspace) -> Vec<String> {
     let generation = workspace.generation("ops/bios").await;
-    let words = ["--backend", "metal3", "release", "ops/bios", "--generation", &generation, "--reason", "node needed"];
+    let words = [
+        "--backend",
+        "metal3",
+        "release",
+        "ops/bios",
+        "--force",
+        "--generation",
+        &generation,
+        "--reason",
+        "node needed",
+    ];
     words.map(str::to_owned).to_vec()
 }
 
@@ -109,7 +119,7 @@ for_one_host! {
             apply.kill_everything();
             drop(apply);
             // Its lock is held, so its marks are not orphaned.
-            workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded();
+            workspace.metal(&["--backend", "metal3", "prune"]).await.succeeded();
             assert!(!world.host("node1").await["metadata"]["annotations"][DETACHED].is_null());
             awake.open();
             let said = release(&workspace).await.succeeded();
@@ -122,7 +132,7 @@ for_one_host! {
 }
 
 for_one_host! {
-    async fn a_hold_that_a_dead_run_left_behind_is_tidied_and_the_marks_of_others_stay(host) {
+    async fn a_hold_that_a_dead_run_left_behind_is_pruned_and_the_marks_of_others_stay(host) {
         let world = World::start(1, Options::default()).await;
         tokio::task::spawn_blocking(|| cluster_api::world::install(world.kubernetes)).await.unwrap();
         let mut workspace = Workspace::new(host);
@@ -138,18 +148,18 @@ for_one_host! {
         world.merge("BareMetalHost", "node1", change.clone()).await;
         world.until("node1", "detached", |host| host["status"]["operationalStatus"] == "detached").await;
         eventually("our annotations are removed from the host", SOON * 2, async || {
-            workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded();
+            workspace.metal(&["--backend", "metal3", "prune"]).await.succeeded();
             world.traces("node1").await.is_empty().then_some(())
         })
         .await;
         world.until("node1", "managed", |host| host["status"]["operationalStatus"] == "OK").await;
-        // A backend without permissions does not stop `tidy` for the others.
+        // A backend without permissions does not stop `prune` for the others.
         world.merge("BareMetalHost", "node1", change).await;
         world.until("node1", "detached", |host| host["status"]["operationalStatus"] == "detached").await;
         let without_rights = world.kubernetes.user("stranger", &[]);
         workspace.set("METAL_CLUSTER_API_KUBECONFIG", without_rights.display().to_string());
         eventually("our annotations are removed from the host", SOON * 2, async || {
-            workspace.metal(&["--backend", "metal3", "tidy"]).await.failed().says("could not be listed");
+            workspace.metal(&["--backend", "metal3", "prune"]).await.failed().says("could not be listed");
             world.traces("node1").await.is_empty().then_some(())
         })
         .await;
@@ -157,13 +167,13 @@ for_one_host! {
         world.until("node1", "managed", |host| host["status"]["operationalStatus"] == "OK").await;
         // A person's annotation stays.
         world.annotate("node1", json!({DETACHED: "disk swap by carol"})).await;
-        workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded().says("No orphaned requests");
+        workspace.metal(&["--backend", "metal3", "prune"]).await.succeeded().says("No orphaned requests");
         assert_eq!(world.host("node1").await["metadata"]["annotations"][DETACHED], "disk swap by carol");
     }
 }
 
 for_one_host! {
-    async fn a_key_or_consumer_that_a_dead_run_left_without_our_annotations_is_tidied(host) {
+    async fn a_key_or_consumer_that_a_dead_run_left_without_our_annotations_is_pruned(host) {
         let world = World::start(1, Options::default()).await;
         let mut workspace = Workspace::new(host);
         reaches(&world, &mut workspace);
@@ -184,13 +194,13 @@ for_one_host! {
         ];
         for change in left {
             world.merge("BareMetalHost", "node1", change).await;
-            workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded();
+            workspace.metal(&["--backend", "metal3", "prune"]).await.succeeded();
             assert_eq!(world.traces("node1").await, Vec::<String>::new());
         }
         // A maintenance that is missing in this store can belong to another store.
         let theirs = "reboot.metal3.io/terraform-provider-metal.01234567-89ab-7def-8123-456789abcdef";
         world.annotate("node1", json!({ theirs: "{\"mode\":\"soft\"}" })).await;
-        workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded().says("No orphaned requests");
+        workspace.metal(&["--backend", "metal3", "prune"]).await.succeeded().says("No orphaned requests");
         assert_eq!(world.traces("node1").await, [theirs]);
     }
 }

@@ -86,7 +86,7 @@ for_one_host! {
         let other = json!({"address": world.address("node2"), "credentialsName": "node2-bmc"});
         world.merge("BareMetalHost", "node1", json!({"spec": {"bmc": other}})).await;
         let run = workspace.destroy().await.failed();
-        run.says("is not the locked server").says("release --accept-as-is");
+        run.says("is not the locked server").says("release --force --accept-as-is");
         assert_eq!(world.simulator.system("node2").unwrap().power, PowerState::On);
         let touched = world.simulator.journal(&JournalQuery::system("node2"));
         let changes: Vec<_> = touched.iter().filter(|it| it.method != "GET" && !it.path.contains("Session")).collect();

@@ -102,7 +102,7 @@ for_one_host! {
 }
 
 for_one_host! {
-    async fn a_reboot_that_the_operator_never_makes_is_removed_by_tidy(host) {
+    async fn a_reboot_that_the_operator_never_makes_is_removed_by_prune(host) {
         let world = World::start(1, Options::default()).await;
         let awake = world.running.operator.options.awake.clone();
         let mut workspace = Workspace::new(host);
@@ -115,10 +115,10 @@ for_one_host! {
         // Another author's annotation is not removed.
         let ours = annotation(&world.host("node1").await, REBOOT);
         world.annotate("node1", json!({REBOOT: ""})).await;
-        workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded().says("No orphaned requests");
+        workspace.metal(&["--backend", "metal3", "prune"]).await.succeeded().says("No orphaned requests");
         assert_eq!(world.traces("node1").await, [REBOOT]);
         world.annotate("node1", json!({REBOOT: ours})).await;
-        workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded();
+        workspace.metal(&["--backend", "metal3", "prune"]).await.succeeded();
         assert_eq!(world.traces("node1").await, Vec::<String>::new());
         awake.open();
         assert_eq!(resets(&world), Vec::<String>::new());

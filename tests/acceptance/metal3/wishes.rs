@@ -47,7 +47,7 @@ for_one_host! {
         let told = told_of_destroy(&workspace).await;
         assert!(!told.contains("switched on"), "{told}");
         let generation = workspace.generation("ops/bios").await;
-        let release = ["--backend", "metal3", "release", "ops/bios", "--generation", &generation, "--reason", "needed"];
+        let release = ["--backend", "metal3", "release", "ops/bios", "--force", "--generation", &generation, "--reason", "needed"];
         let said = workspace.metal(&release).await.succeeded().words();
         assert!(said.contains("its power, which stays Off") && !said.contains("prior state (On)"), "{said}");
         assert!(!our_resets(&world).contains(&"On".to_owned()), "{:?}", our_resets(&world));

@@ -112,7 +112,8 @@ for_one_host! {
 /// Arguments of a forced release that accepts `node1` in its current state.
 async fn acceptance(workspace: &Workspace) -> Vec<String> {
     let generation = workspace.generation("ops/bios").await;
-    let words = ["release", "ops/bios", "--generation", &generation, "--reason", "scrapped", "--accept-as-is"];
+    let words =
+        ["release", "ops/bios", "--force", "--generation", &generation, "--reason", "scrapped", "--accept-as-is"];
     words.map(str::to_owned).to_vec()
 }
 
@@ -150,8 +151,8 @@ for_one_host! {
     }
 }
 
-/// A forced release during a cluster outage reports the leftovers, and `tidy` deletes them.
-async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
+/// A forced release during a cluster outage reports the leftovers, and `prune` deletes them.
+async fn is_left_and_pruned(family: Family, host: Host, by_hand: &str) {
     let world = claimed(family).await;
     let proxy = Toxiproxy::to(&world.kubernetes.host());
     let mut workspace = Workspace::new(host);
@@ -163,7 +164,7 @@ async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
     let said = metal(&workspace, &words(&release)).await.succeeded();
     said.says("ops/bios has ended; node1 was not changed").says("External request NOT deleted").says(by_hand);
     metal(&workspace, &["queue"]).await.succeeded().says("No server is held");
-    metal(&workspace, &["tidy"]).await.failed().says("no external system was searched");
+    metal(&workspace, &["prune"]).await.failed().says("no external system was searched");
     proxy.mend();
     let other = Key::within("others", "later");
     if family != Family::Parked {
@@ -177,11 +178,11 @@ async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
     // Another user's store lacks the maintenance, so it cannot judge the request.
     let mut stranger = Workspace::new(host);
     reaches(&mut stranger, &world, &format!("https://{}", proxy.host()));
-    metal(&stranger, &["tidy"]).await.succeeded().says("No orphaned requests.");
+    metal(&stranger, &["prune"]).await.succeeded().says("No orphaned requests.");
     // `queue` is read-only.
     metal(&workspace, &["queue"]).await.succeeded().is_silent_about("deleting");
-    let tidied = metal(&workspace, &["tidy"]).await.succeeded();
-    tidied.says("deleting").says("whose maintenance has ended").says("Orphaned requests deleted: 1.");
+    let pruned = metal(&workspace, &["prune"]).await.succeeded();
+    pruned.says("deleting").says("whose maintenance has ended").says("Orphaned requests deleted: 1.");
     if family == Family::Parked {
         eventually("the Server is unparked", SOON, async || (!is_marked(&world).await).then_some(())).await;
         world.until_state("node1", "Reserved").await;
@@ -189,18 +190,18 @@ async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
         eventually("our request is deleted", SOON, async || ours(&world, "node1").await.is_none().then_some(())).await;
         until_request(&world, &other, "InMaintenance").await;
     }
-    metal(&workspace, &["tidy"]).await.succeeded().says("No orphaned requests.");
+    metal(&workspace, &["prune"]).await.succeeded().says("No orphaned requests.");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_could_not_be_taken_back_is_told_and_taken_back_by_tidy() {
-    is_left_and_tidied(Family::V0_7, Host::OpenTofu, "kubectl delete servermaintenance -n default node1-").await;
+async fn a_request_that_could_not_be_taken_back_is_told_and_taken_back_by_prune() {
+    is_left_and_pruned(Family::V0_7, Host::OpenTofu, "kubectl delete servermaintenance -n default node1-").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_parking_that_could_not_be_ended_is_told_and_ended_by_tidy() {
+async fn a_parking_that_could_not_be_ended_is_told_and_ended_by_prune() {
     let by_hand = "kubectl annotate server node1 --overwrite metal.ironcore.dev/operation=unpark";
-    is_left_and_tidied(Family::Parked, Host::Terraform, by_hand).await;
+    is_left_and_pruned(Family::Parked, Host::Terraform, by_hand).await;
 }
 
 /// A forced release without access to the cluster works, with a warning.
@@ -218,7 +219,7 @@ async fn who_does_not_reach_the_cluster_is_told_what_is_left_there() {
 
 /// A waiter died, and its server is not requested again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tidy_takes_back_what_nobody_drives_any_more() {
+async fn prune_takes_back_what_nobody_drives_any_more() {
     let world = claimed(Family::V0_7).await;
     let disk = request(&world, "disk", "node1", "Enforced", 0).await;
     until_request(&world, &disk, "InMaintenance").await;
@@ -228,12 +229,12 @@ async fn tidy_takes_back_what_nobody_drives_any_more() {
     let lost = workspace.start_apply();
     lost.until_it_logs("others/disk (reason \"swap disk 3\") to release the server", SOON).await;
     // While a process runs for it, nothing is deleted.
-    metal(&workspace, &["tidy"]).await.succeeded().says("ops/bios on node1").says("unless the process renews it");
+    metal(&workspace, &["prune"]).await.succeeded().says("ops/bios on node1").says("unless the process renews it");
     assert!(ours(&world, "node1").await.is_some());
     lost.kill_everything();
     drop(lost);
-    eventually("tidy deletes the request", SOON * 3, async || {
-        metal(&workspace, &["tidy"]).await.succeeded();
+    eventually("prune deletes the request", SOON * 3, async || {
+        metal(&workspace, &["prune"]).await.succeeded();
         ours(&world, "node1").await.is_none().then_some(())
     })
     .await;

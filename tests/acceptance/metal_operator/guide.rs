@@ -216,7 +216,7 @@ for_each_host! {
         let held = runner.resource("metal_server_maintenance.bios").await.unwrap();
         assert_eq!(held["state"], "InMaintenance");
 
-        let release = block(GUIDE, "sh", "release ops/bios-2-19 --generation");
+        let release = block(GUIDE, "sh", "release ops/bios-2-19 --force --generation");
         let release = release.lines().find(|line| line.contains("release ops")).unwrap();
         let release = release.replace("--generation 12", &format!("--generation {}", held["generation"]));
         let (words, reason) = release.split_once(" --reason ").unwrap();

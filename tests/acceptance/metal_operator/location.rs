@@ -87,10 +87,10 @@ for_one_host! {
             workspace.apply().await.succeeded();
             assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
             let said = if told.is_none() {
-                metal(&mut workspace, &world, told, &["complete", "ops/bios"]).await
+                metal(&mut workspace, &world, told, &["release", "ops/bios"]).await
             } else {
                 let generation = workspace.generation("ops/bios").await;
-                let release = ["release", "ops/bios", "--generation", &generation, "--reason", "node needed"];
+                let release = ["release", "ops/bios", "--force", "--generation", &generation, "--reason", "node needed"];
                 metal(&mut workspace, &world, told, &release).await
             };
             said.succeeded().says("ops/bios has ended; node1 is in its prior state (On)");
@@ -141,12 +141,12 @@ for_one_host! {
         let destroy = workspace.destroy().await.failed();
         refused(destroy);
         assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
-        refused(metal(&mut workspace, &other, None, &["complete", "ops/bios"]).await.failed());
+        refused(metal(&mut workspace, &other, None, &["release", "ops/bios"]).await.failed());
         let generation = workspace.generation("ops/bios").await;
-        let release = ["release", "ops/bios", "--generation", &generation, "--reason", "node needed"];
+        let release = ["release", "ops/bios", "--force", "--generation", &generation, "--reason", "node needed"];
         refused(metal(&mut workspace, &other, None, &release).await.failed());
         // A command without access to any cluster does not end it either.
-        let said = workspace.metal(&["complete", "ops/bios"]).await.failed();
+        let said = workspace.metal(&["release", "ops/bios"]).await.failed();
         said.says("metal_operator").says(&world.kubernetes.url()).says("--metal-operator");
         assert_eq!(holder(&world, "node1").await, before);
         assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
@@ -171,7 +171,7 @@ for_one_host! {
         withdraw(&world, &Key::of(&ours(&world, "node1").await.unwrap())).await;
         world.until_state("node1", "Reserved").await;
         world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("the operator switches it on again");
-        let said = metal(&mut workspace, &world, None, &["complete", "ops/bios"]).await.failed();
+        let said = metal(&mut workspace, &world, None, &["release", "ops/bios"]).await.failed();
         said.is_silent_about("is in its prior state").says("ops/bios has ended, but node1 was not restored");
         said.says("the external request does not exist any more").says("Power is On now, and was On before").says("its external system shows Reserved");
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
@@ -241,9 +241,9 @@ async fn an_overdue_hold_is_not_ended_for_who_may_not_start() {
     second.destroy().await.succeeded();
 }
 
-/// After a killed waiter, `tidy` shows the lease that it waits for, with the time.
+/// After a killed waiter, `prune` shows the lease that it waits for, with the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tidy_says_which_lease_it_waits_for() {
+async fn prune_says_which_lease_it_waits_for() {
     let world = cluster(Family::V0_7, 1, Options::default()).await;
     let mut workspace = Workspace::new(Host::Terraform);
     configure_as(
@@ -254,14 +254,14 @@ async fn tidy_says_which_lease_it_waits_for() {
     );
     let disk = super::strangers::request(&world, "disk", "node1", "Enforced", 0).await;
     super::strangers::until_request(&world, &disk, "InMaintenance").await;
-    metal(&mut workspace, &world, None, &["tidy"]).await.succeeded().says("No orphaned requests.");
+    metal(&mut workspace, &world, None, &["prune"]).await.succeeded().says("No orphaned requests.");
     let lost = workspace.start_apply();
     lost.until_it_logs("others/disk (reason \"swap disk 3\") to release the server", SOON).await;
     lost.kill_everything();
     drop(lost);
-    let said = metal(&mut workspace, &world, None, &["tidy"]).await.succeeded();
+    let said = metal(&mut workspace, &world, None, &["prune"]).await.succeeded();
     said.is_silent_about("No orphaned requests").says("ops/bios on node1").says("its lease ends at");
-    let said = metal(&mut workspace, &world, None, &["tidy", "--json"]).await.succeeded();
+    let said = metal(&mut workspace, &world, None, &["prune", "--json"]).await.succeeded();
     let said: Value = serde_json::from_str(&said.stdout).unwrap();
     assert_eq!(said["taken_back"], 0, "{said}");
     assert_eq!(
@@ -272,11 +272,11 @@ async fn tidy_says_which_lease_it_waits_for() {
     let until: jiff::Timestamp = said["waiting"][0]["until"].as_str().unwrap().parse().unwrap();
     assert!(until > jiff::Timestamp::now(), "{said}");
     eventually("the request is deleted", SOON * 3, async || {
-        metal(&mut workspace, &world, None, &["tidy"]).await.succeeded();
+        metal(&mut workspace, &world, None, &["prune"]).await.succeeded();
         ours(&world, "node1").await.is_none().then_some(())
     })
     .await;
-    metal(&mut workspace, &world, None, &["tidy"]).await.succeeded().says("No orphaned requests.");
+    metal(&mut workspace, &world, None, &["prune"]).await.succeeded().says("No orphaned requests.");
 }
 
 /// Compares a text with its golden file, ignoring variable parts.
@@ -316,19 +316,16 @@ async fn what_is_said_of_places_is_as_in_the_golden_file() {
     let destroy =
         workspace.run(&["destroy", "-auto-approve", "-input=false", "-json", "-refresh=false"]).await.failed();
     note("A destroy in another cluster", diagnostics(&destroy.stdout));
-    let complete = ["complete", "ops/bios"];
-    note("complete in another cluster", said(&metal(&mut workspace, &other, None, &complete).await.failed()));
-    note("complete without a cluster", said(&workspace.metal(&complete).await.failed()));
+    let complete = ["release", "ops/bios"];
+    note("release in another cluster", said(&metal(&mut workspace, &other, None, &complete).await.failed()));
+    note("release without a cluster", said(&workspace.metal(&complete).await.failed()));
     withdraw(&world, &Key::of(&ours(&world, "node1").await.unwrap())).await;
     world.until_state("node1", "Reserved").await;
     world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("the operator switches it on again");
     let on = |server: &Object| text_of(server, "/status/powerState") == "On";
     world.until(Kind::Server, &Key::cluster("node1"), "the operator reports On", on).await;
-    note(
-        "complete after the request was deleted",
-        said(&metal(&mut workspace, &world, None, &complete).await.failed()),
-    );
-    note("tidy with nothing to do", said(&metal(&mut workspace, &world, None, &["tidy"]).await.succeeded()));
+    note("release after the request was deleted", said(&metal(&mut workspace, &world, None, &complete).await.failed()));
+    note("prune with nothing to do", said(&metal(&mut workspace, &world, None, &["prune"]).await.succeeded()));
     golden("places", &text);
 }
 

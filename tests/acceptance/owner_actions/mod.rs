@@ -373,7 +373,8 @@ async fn releases<S: Site>(host: Host) {
     let release = async |cell: &Cell, limit: &str| {
         let id = format!("ops/{}", cell.name());
         let generation = play.workspace.generation(&id).await;
-        let words = ["release", &id, "--generation", &generation, "--reason", "node needed", "--timeout", limit];
+        let words =
+            ["release", &id, "--force", "--generation", &generation, "--reason", "node needed", "--timeout", limit];
         play.workspace.metal(&[S::FLAGS, &words].concat()).await
     };
     for cell in &play.cells {

@@ -56,7 +56,7 @@ async fn of_kubernetes_nodes() {
             return errors;
         }
         let cluster = [("METAL_NODE_KUBECONFIG", user.kubeconfig.display().to_string())];
-        user.command(&["tidy", "--nodes"], &cluster).await
+        user.command(&["prune", "--nodes"], &cluster).await
     })
     .await;
 }

@@ -5,7 +5,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::{Cordon, plug::plugin_at},
-    engine::{DeletionResult, Engine, Remaining, TidiedNodes, TidySummary},
+    engine::{DeletionResult, Engine, PruneSummary, PrunedNodes, Remaining},
     maintenance::state::Maintenance,
 };
 
@@ -22,67 +22,67 @@ pub(super) async fn run(
     stop: &CancellationToken,
 ) -> Result<String, CommandError> {
     match requests(engine, server, stop).await {
-        Some(tidied) if tidied.left == 0 && !tidied.unlisted => Ok(told(&tidied, json)),
-        Some(TidySummary { unlisted: true, taken_back, .. }) => Err(CommandError::Other(format!(
+        Some(pruned) if pruned.left == 0 && !pruned.unlisted => Ok(told(&pruned, json)),
+        Some(PruneSummary { unlisted: true, taken_back, .. }) => Err(CommandError::Other(format!(
             "the external requests of one system could not be listed: see above (deleted in the others: {taken_back})"
         ))),
-        Some(TidySummary { left, .. }) => {
+        Some(PruneSummary { left, .. }) => {
             let requests = if left == 1 { "external request" } else { "external requests" };
             Err(CommandError::Other(format!("{left} {requests} could not be deleted: see above")))
         }
         None => Err(CommandError::Other(
-            "no external system was searched: tidy needs --backend, and an external system that answers".to_owned(),
+            "no external system was searched: prune needs --backend, and an external system that answers".to_owned(),
         )),
     }
 }
 
 /// Uncordons Nodes that ended maintenances left cordoned.
 pub(super) async fn nodes(engine: &Engine, json: bool, stop: &CancellationToken) -> Result<String, CommandError> {
-    let tidied = tokio::select! {
-        tidied = engine.tidy_nodes() => tidied.map_err(CommandError::from)?,
+    let pruned = tokio::select! {
+        pruned = engine.prune_nodes() => pruned.map_err(CommandError::from)?,
         () = stop.cancelled() => return Err(CommandError::Other("stopped before all Nodes were checked".to_owned())),
     };
-    outcome(&tidied, json)
+    outcome(&pruned, json)
 }
 
 /// Formats the result for Nodes; an error while a Node stays cordoned.
-fn outcome(tidied: &TidiedNodes, json: bool) -> Result<String, CommandError> {
-    let (text, answer) = (told_of_nodes(tidied), fields_of_nodes(tidied));
-    if !tidied.kept.is_empty() {
+fn outcome(pruned: &PrunedNodes, json: bool) -> Result<String, CommandError> {
+    let (text, answer) = (told_of_nodes(pruned), fields_of_nodes(pruned));
+    if !pruned.kept.is_empty() {
         return Err(CommandError::NodesKept { text: text.trim_end().to_owned(), answer });
     }
     Ok(if json { pretty(&Value::Object(answer)) } else { text })
 }
 
-fn fields_of_nodes(tidied: &TidiedNodes) -> Map<String, Value> {
-    let kept: Vec<Value> = tidied
+fn fields_of_nodes(pruned: &PrunedNodes) -> Map<String, Value> {
+    let kept: Vec<Value> = pruned
         .kept
         .iter()
         .map(|(cordon, why)| json!({ "node": cordon.node, "maintenance": cordon.id, "why": why }))
         .collect();
-    let removed: Vec<Value> = tidied
+    let removed: Vec<Value> = pruned
         .annotations_removed
         .iter()
         .map(|(node, cordoned)| json!({ "node": node, "cordoned": cordoned }))
         .collect();
     let fields =
-        [("uncordoned", json!(tidied.uncordoned)), ("annotations_removed", json!(removed)), ("kept", json!(kept))];
+        [("uncordoned", json!(pruned.uncordoned)), ("annotations_removed", json!(removed)), ("kept", json!(kept))];
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn told_of_nodes(tidied: &TidiedNodes) -> String {
-    if *tidied == TidiedNodes::default() {
+fn told_of_nodes(pruned: &PrunedNodes) -> String {
+    if *pruned == PrunedNodes::default() {
         return "No Node is cordoned for a maintenance that has ended.\n".to_owned();
     }
     let mut text = String::new();
-    for node in &tidied.uncordoned {
+    for node in &pruned.uncordoned {
         text.push_str(&format!("Node {node}: uncordoned.\n"));
     }
-    for (node, cordoned) in &tidied.annotations_removed {
+    for (node, cordoned) in &pruned.annotations_removed {
         let now = if *cordoned { "it stays cordoned by another author" } else { "another author had uncordoned it" };
         text.push_str(&format!("Node {node}: annotations removed; {now}.\n"));
     }
-    for (cordon, why) in &tidied.kept {
+    for (cordon, why) in &pruned.kept {
         let Cordon { node, id, by_hand, .. } = cordon;
         text.push_str(&format!("Node {node} stays cordoned for {id}, which has ended: {why}. By hand: {by_hand}\n"));
     }
@@ -90,31 +90,31 @@ fn told_of_nodes(tidied: &TidiedNodes) -> String {
 }
 
 /// Withdraws orphaned requests; returns `None` if stopped first.
-pub(super) async fn requests(engine: &Engine, server: Option<&str>, stop: &CancellationToken) -> Option<TidySummary> {
+pub(super) async fn requests(engine: &Engine, server: Option<&str>, stop: &CancellationToken) -> Option<PruneSummary> {
     tokio::select! {
-        tidied = engine.tidy(server) => tidied,
+        pruned = engine.prune(server) => pruned,
         () = stop.cancelled() => None,
     }
 }
 
 /// Formats the result for orphaned requests, and for requests that are not orphaned yet.
-fn told(tidied: &TidySummary, json: bool) -> String {
+fn told(pruned: &PruneSummary, json: bool) -> String {
     if json {
         let shown = |one: &Remaining| json!({ "id": one.id, "server": one.server, "request": one.name, "until": one.until, "why": one.why });
-        let waiting: Vec<Value> = tidied.waiting.iter().map(shown).collect();
-        return pretty(&json!({ "taken_back": tidied.taken_back, "waiting": waiting }));
+        let waiting: Vec<Value> = pruned.waiting.iter().map(shown).collect();
+        return pretty(&json!({ "taken_back": pruned.taken_back, "waiting": waiting }));
     }
-    let mut text = match tidied.taken_back {
-        0 if tidied.waiting.is_empty() => "No orphaned requests.\n".to_owned(),
+    let mut text = match pruned.taken_back {
+        0 if pruned.waiting.is_empty() => "No orphaned requests.\n".to_owned(),
         0 => String::new(),
         n => format!("Orphaned requests deleted: {n}.\n"),
     };
-    for one in &tidied.waiting {
+    for one in &pruned.waiting {
         text.push_str(&format!("Kept: {} of {} on {}: {}.\n", one.name, one.id, one.server, one.why));
     }
-    if tidied.waiting.iter().any(|one| one.until.is_some()) {
+    if pruned.waiting.iter().any(|one| one.until.is_some()) {
         text.push_str(
-            "A kept request is deleted once its lease and its queue position have ended: run tidy again then.\n",
+            "A kept request is deleted once its lease and its queue position have ended: run prune again then.\n",
         );
     }
     text
@@ -143,7 +143,7 @@ pub(super) fn accepted(record: &Maintenance, request: Option<&DeletionResult>, j
                 .unwrap_or_default();
             text.push_str(&format!(
                 "External request NOT deleted: {system}\n  because  {why}\n  by hand  {by_hand}\n  or       \
-                 once that system responds: {NAME} tidy{way}\n"
+                 once that system responds: {NAME} prune{way}\n"
             ));
         }
     }
@@ -164,15 +164,15 @@ mod tests {
             by_hand: "kubectl uncordon worker1".to_owned(),
         };
         let kept = vec![(cordon, "it is not Ready".to_owned())];
-        let tidied = TidiedNodes { uncordoned: vec!["worker2".to_owned()], kept, ..TidiedNodes::default() };
+        let pruned = PrunedNodes { uncordoned: vec!["worker2".to_owned()], kept, ..PrunedNodes::default() };
         for json in [true, false] {
-            let error = outcome(&tidied, json).unwrap_err();
+            let error = outcome(&pruned, json).unwrap_err();
             assert!(error.to_string().contains("worker1 stays cordoned for tests/m"), "{error}");
             let fields = error.json();
             assert_eq!((&fields["kept"][0]["node"], &fields["uncordoned"][0]), (&"worker1".into(), &"worker2".into()));
             assert_eq!(fields["error"], error.to_string());
         }
-        let gone = TidiedNodes { kept: Vec::new(), ..tidied };
+        let gone = PrunedNodes { kept: Vec::new(), ..pruned };
         assert!(outcome(&gone, true).unwrap().contains("\"kept\": []"));
         assert_eq!(outcome(&gone, false).unwrap(), "Node worker2: uncordoned.\n");
     }
