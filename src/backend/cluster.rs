@@ -261,7 +261,9 @@ pub(super) fn error(problem: ClusterError, attribute: impl Fn(&FieldProblem) -> 
         ClusterError::NotFound { address, request } => {
             BackendError::Missing { address, what: format!("{request}: not found") }
         }
-        ClusterError::Configuration { address, cause } => BackendError::Unsupported { address, what: cause.into_raw() },
+        ClusterError::Configuration { address, cause } => {
+            BackendError::Unsupported { address, what: cause.to_string() }
+        }
         ClusterError::Protocol { address, request, what } => {
             BackendError::Protocol { address, what: format!("{request}: {what}") }
         }

@@ -16,7 +16,7 @@ use crate::{
         lock::Refusal,
         restore,
         spec::MaintenanceKind,
-        state::{Ending, Maintenance, PriorState},
+        state::{Maintenance, PriorState},
     },
     settings::{self, BackendInput, Environment, Input, SettingsError},
     shown::OneLine,
@@ -26,7 +26,7 @@ use crate::{
 use super::{
     Cli, Command, GlobalArgs, StoreCommand, approvals, audit, check, drive, prune,
     release::{self, ReleaseArgs},
-    restrictions, servers, shape, show, stores, table, watch, why,
+    servers, shape, show, stores, table, watch, why,
 };
 
 /// A command's error.

@@ -125,6 +125,7 @@ async fn print_everything(store: &Path, ids: &BTreeSet<String>, export: &Path) -
         ("kind", text("postgres")),
         ("identifiers", text("default/node-1")),
         ("key", text("node-1")),
+        ("server", text("node1")),
     ]);
     let mut all = String::new();
     for call in every_command(&Cli::command(), &[], &given) {

@@ -261,7 +261,7 @@ impl BootControl for NodeMachine {
         let found = read(&self.fleet, &node).await?.device;
         let target = wanted.target.clone().or_else(|| found.as_ref().and_then(|found| found.target.clone()));
         let device = target.as_raw().and_then(device_of).ok_or_else(|| {
-            let shown = target.as_raw().unwrap_or("none");
+            let shown = target.as_ref().map_or("none", OneLine::shown);
             self.fleet.client.unsupported(format!("Ironic does not support the boot target {shown}"))
         })?;
         let enabled = wanted.enabled.clone().or_else(|| found.as_ref().and_then(|found| found.enabled.clone()));

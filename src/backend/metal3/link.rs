@@ -100,7 +100,7 @@ impl BmcLink {
         let Err(BackendError::Unauthorized { address, message }) = answer else { return answer };
         let message = match self.end().await {
             Some(account) => format!("{message}; they are those of {account}"),
-            None => message.into_raw(),
+            None => message.to_string(),
         };
         Err(BackendError::Unauthorized { address, message: message.into() })
     }

@@ -20,6 +20,10 @@ use super::host::{Author, Before, Hold, Host, REBOOT, reboot_key};
 /// node's old ID, and it does not write to a host that was released before it left Ironic.
 const UNPROVEN: SignedDuration = SignedDuration::from_mins(3);
 
+/// How long Ironic takes to verify the BMC of a new node. The operator writes the node's ID first,
+/// and a failure only afterwards (4 s later with v0.14 and Ironic 39).
+const VERIFIED: SignedDuration = SignedDuration::from_secs(10);
+
 /// Returns a maintenance's progress. `hold` is the configured mode; an entered host's own mode
 /// overrides it.
 pub(super) fn standing(host: Host<'_>, wish: &ExternalRequest, hold: Hold, now: Timestamp) -> ExternalState {
@@ -336,11 +340,18 @@ fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> ExternalState {
     leftovers()
 }
 
+/// Returns true if a released host has another node in Ironic than before.
+fn is_renamed(host: Host<'_>, before: &Before) -> bool {
+    !before.id.is_empty() && host.node() != before.id
+}
+
 /// Returns true if a released host shows that the operator registered it in Ironic.
-fn is_proven(host: Host<'_>, before: &Before) -> bool {
-    let renamed = !before.id.is_empty() && host.node() != before.id;
-    let written = before.unseen.as_deref().is_some_and(|last| !last.is_empty() && host.written() != last);
-    renamed || written
+fn is_proven(host: Host<'_>, before: &Before, now: Timestamp) -> bool {
+    if is_renamed(host, before) {
+        let written = host.written().parse::<Timestamp>();
+        return written.is_ok_and(|at| now.duration_since(at) >= VERIFIED);
+    }
+    before.unseen.as_deref().is_some_and(|last| !last.is_empty() && host.written() != last)
 }
 
 /// Returns the proof that a host lacks although it is about to count as managed again; `None` in
@@ -348,7 +359,7 @@ fn is_proven(host: Host<'_>, before: &Before) -> bool {
 pub(super) fn believed(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> Option<String> {
     let over = host.hold() == Some(Hold::Detach) && host.released().is_some() && !host.is_deleting();
     let left = over && matches!(standing(host, wish, Hold::Detach, now), ExternalState::Leftovers(_));
-    (left && !host.detaches() && !is_proven(host, &host.before())).then(|| {
+    (left && !host.detaches() && !is_proven(host, &host.before(), now)).then(|| {
         format!(
             "{} does not show that its operator manages it again, {} min after its release: the operator could be \
              stopped",
@@ -378,11 +389,13 @@ pub(super) fn became(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> 
 /// enough time has passed.
 fn unproven(host: Host<'_>, before: &Before, now: Timestamp) -> Option<String> {
     let late = host.released().is_none_or(|at| now.duration_since(at) >= UNPROVEN);
-    if late || is_proven(host, before) {
+    if late || is_proven(host, before, now) {
         return None;
     }
     let (shown, minutes) = (host.shown(), UNPROVEN.as_mins());
-    Some(if before.unseen.is_some() {
+    Some(if is_renamed(host, before) {
+        format!("{shown} is being registered again: Ironic verifies its new node")
+    } else if before.unseen.is_some() {
         format!(
             "{shown} was released before its operator showed it detached, and the operator has written nothing since: \
              it is slow, stopped, or has nothing to do (assumed to manage the host {minutes} min after the release)"
