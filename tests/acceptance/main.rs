@@ -31,6 +31,7 @@ mod effects;
 mod ephemeral_server_lock;
 mod examples;
 mod files;
+mod first_maintenance;
 mod function_in_window;
 mod function_next_window;
 mod golden;

@@ -9,12 +9,14 @@ terraform {
 
 variable "inventory_file" {
   type        = string
-  description = "Servers by name, as YAML."
+  description = "Servers by name, as YAML. Default: METAL_REDFISH_INVENTORY_FILE."
+  default     = null
 }
 
 variable "bmc_ca_certificate_file" {
-  type    = string
-  default = null
+  type        = string
+  description = "The authority of the BMCs' certificates, as PEM. Default: METAL_REDFISH_CA_CERTIFICATE_FILE."
+  default     = null
 }
 
 variable "server" {
