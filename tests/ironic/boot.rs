@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bmc_simulator::SystemUuid;
 use reqwest::Method;
 use shown_text::AsRaw;
 use terraform_provider_metal::{
@@ -166,17 +167,13 @@ async fn the_identity_is_that_of_an_inspection_or_of_the_configuration() {
     let missing = bench.machine().identify().await.unwrap_err().to_string();
     assert!(missing.contains("lock_keys") && missing.contains("does not have an inventory"), "{missing}");
     assert!(missing.contains("masks"), "{missing}");
-    // As stored by a Redfish inspection (drivers/modules/redfish/inspect.py).
-    bench
-        .ironic
-        .sql(
-            r#"insert into node_inventory (version, node_id, inventory_data, plugin_data) values ('1.0', 1, '{"system_vendor":
-            {"system_uuid": "6F9619FF-8B86-D011-B42D-00C04FC964FF", "serial_number": "S1", "manufacturer": "M"}}', '{}')"#,
-        )
-        .await;
+    bench.ironic.provision("n1", "inspect", "manageable").await;
     let found = bench.machine().identify().await.unwrap();
-    assert_eq!(found.uuid.as_deref(), Some("6F9619FF-8B86-D011-B42D-00C04FC964FF"));
-    assert_eq!((found.serial_number.as_deref(), found.manufacturer.as_deref()), (Some("S1"), Some("M")));
+    let identity = redfish.simulator.system(&redfish.system).unwrap().identity;
+    let SystemUuid::Real(uuid) = identity.uuid else { panic!("{:?}", identity.uuid) };
+    assert_eq!(found.uuid, Some(uuid.to_string()));
+    assert!(found.serial_number.is_some(), "{found:?}");
+    assert_eq!((found.serial_number, found.manufacturer), (identity.serial_number, identity.manufacturer));
 
     let fake = Bench::active().await;
     assert!(fake.machine().identify().await.is_err());

@@ -171,6 +171,8 @@ fn read(bmc: &Arc<Bmc>, route: &Route, path: &str) -> Result<Reply, Box<Reply>> 
         Route::Settings(machine) => systems::settings(machine),
         Route::BootOptions(machine) => systems::boot_options(machine),
         Route::BootOption(machine, id) => systems::boot_option(machine, id, path)?,
+        Route::EthernetInterfaces(machine) => systems::ethernet_interfaces(machine),
+        Route::EthernetInterface(machine) => systems::ethernet_interface(machine),
         Route::Processors(machine) => systems::processors(machine),
         Route::Processor(machine) => systems::processor(machine),
         Route::ResetInfo(machine) => systems::reset_info(machine),

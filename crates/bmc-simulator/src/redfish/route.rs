@@ -28,6 +28,8 @@ pub(crate) enum Route {
     Settings(Arc<Machine>),
     BootOptions(Arc<Machine>),
     BootOption(Arc<Machine>, String),
+    EthernetInterfaces(Arc<Machine>),
+    EthernetInterface(Arc<Machine>),
     Processors(Arc<Machine>),
     Processor(Arc<Machine>),
     ResetInfo(Arc<Machine>),
@@ -112,6 +114,8 @@ impl Route {
             ["Settings"] if rules.boot.writable_on != BootResource::System => Some(Self::Settings(machine)),
             ["BootOptions"] if rules.boot.menu => Some(Self::BootOptions(machine)),
             ["BootOptions", id] if rules.boot.menu => Some(Self::BootOption(machine, (*id).to_owned())),
+            ["EthernetInterfaces"] => Some(Self::EthernetInterfaces(machine)),
+            ["EthernetInterfaces", "1"] => Some(Self::EthernetInterface(machine)),
             ["Processors"] => Some(Self::Processors(machine)),
             ["Processors", "1"] => Some(Self::Processor(machine)),
             ["ResetActionInfo"] if rules.power.reset_types_told_by == ToldBy::ActionInfo => {
@@ -170,6 +174,8 @@ impl Route {
             | Self::Settings(machine)
             | Self::BootOptions(machine)
             | Self::BootOption(machine, _)
+            | Self::EthernetInterfaces(machine)
+            | Self::EthernetInterface(machine)
             | Self::Processors(machine)
             | Self::Processor(machine)
             | Self::ResetInfo(machine)

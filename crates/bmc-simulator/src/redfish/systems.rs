@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hyper::header;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use uuid::Uuid;
 
 use super::reply::{collection, render, resource};
 use super::route::BMC_MANAGER;
@@ -80,6 +81,7 @@ fn show(bmc: &Bmc, machine: &Machine, state: &State) -> Value {
     value["PowerState"] = state.power.as_str().into();
     value["ProcessorSummary"] = json!({ "Count": 1, "Model": "Simulated processor" });
     value["Processors"] = json!({ "@odata.id": format!("{path}/Processors") });
+    value["EthernetInterfaces"] = json!({ "@odata.id": format!("{path}/EthernetInterfaces") });
     value["MemorySummary"] = json!({ "TotalSystemMemoryGiB": 256 });
     if rules.power.shows_last_reset_time {
         value["LastResetTime"] = timestamp(state.last_reset.wall).into();
@@ -237,6 +239,27 @@ pub(crate) fn processor(machine: &Machine) -> Value {
     value
 }
 
+pub(crate) fn ethernet_interfaces(machine: &Machine) -> Value {
+    let path = format!("{}/EthernetInterfaces", path(machine));
+    let members = vec![format!("{path}/1")];
+    collection(&path, "#EthernetInterfaceCollection.EthernetInterfaceCollection", "Ethernet interfaces", members)
+}
+
+/// Ironic's inspection creates a port for its address, which must be unique among all nodes.
+pub(crate) fn ethernet_interface(machine: &Machine) -> Value {
+    let path = format!("{}/EthernetInterfaces/1", path(machine));
+    let mut value = resource(&path, "#EthernetInterface.v1_4_1.EthernetInterface", "1", "Ethernet interface 1");
+    let identity = machine.lock().identity.uuid.value().unwrap_or_default();
+    let unique = Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("{} {identity}", machine.name).as_bytes());
+    let [a, b, c, d, e, ..] = *unique.as_bytes();
+    let address = format!("02:{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}");
+    value["MACAddress"] = address.as_str().into();
+    value["PermanentMACAddress"] = address.into();
+    value["SpeedMbps"] = 25_000.into();
+    value["Status"] = json!({ "State": "Enabled", "Health": "OK" });
+    value
+}
+
 /// Properties that clients can read but not write.
 const READ_ONLY: &[&str] = &[
     "Id",
@@ -256,6 +279,7 @@ const READ_ONLY: &[&str] = &[
     "VirtualMedia",
     "ProcessorSummary",
     "Processors",
+    "EthernetInterfaces",
     "MemorySummary",
 ];
 
