@@ -43,7 +43,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("tls", &[]),
     ("probe", &["clock", "tls"]),
     // Access to a cluster's API. No record, no machine.
-    ("kubernetes", &["clock", "files", "outbound"]),
+    ("kubernetes", &["clock", "files", "outbound", "shown"]),
     ("store", &["maintenance", "kubernetes", "clock", "files", "loopback", "outbound", "shown"]),
     // From `maintenance`, only names and descriptions of machines. No queue, lock or window.
     (
@@ -68,7 +68,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "outbound",
         ],
     ),
-    ("engine", &["maintenance", "store", "backend", "probe", "clock"]),
+    ("engine", &["maintenance", "store", "backend", "probe", "clock", "shown"]),
     // Composition root: builds an engine's parts from the decoded configuration.
     ("settings", &["engine", "maintenance", "store", "backend", "kubernetes", "probe", "clock", "files", "shown"]),
     (

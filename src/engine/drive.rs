@@ -18,6 +18,7 @@ use crate::{
         state::{Ending, Maintenance, Phase},
         step::Action,
     },
+    shown::OneLine,
     store::{LockView, StoreError},
 };
 
@@ -216,11 +217,8 @@ impl<'a> Reconciler<'a> {
     async fn with_release(&self, mut record: Maintenance) -> Maintenance {
         let Ok(view) = self.in_time(self.engine.store().view(&self.key)).await else { return record };
         if let Some(released) = view.lock.release_of(&record.id).filter(|released| released.uid == record.uid) {
-            let (by, reason, seen) = (released.by.to_string(), released.reason.to_string(), released.generation);
-            record.phase = Phase::Completed {
-                at: released.at,
-                ending: Ending::Released { by: by.into(), reason: reason.into(), seen },
-            };
+            let (by, reason, seen) = (released.by.clone(), released.reason.clone(), released.generation);
+            record.phase = Phase::Completed { at: released.at, ending: Ending::Released { by, reason, seen } };
         }
         record
     }
@@ -273,9 +271,7 @@ impl<'a> Reconciler<'a> {
                         return Ok(finish);
                     }
                 }
-                Decision::Finished(Finish::Refused(why)) => {
-                    return self.refuse(why.to_string(), deadline, control).await;
-                }
+                Decision::Finished(Finish::Refused(why)) => return self.refuse(why, deadline, control).await,
                 Decision::Finished(finish) => return Ok(finish),
                 Decision::Change(RecordChange::Withdraw) if self.asked_at_gates() => {
                     if !self.withdraw_from_gates(deadline, control).await? {
@@ -327,13 +323,13 @@ impl<'a> Reconciler<'a> {
     /// Ends a waiting record that can never receive its server.
     pub(super) async fn refuse(
         &mut self,
-        why: String,
+        why: OneLine,
         deadline: Duration,
         control: &Control,
     ) -> Result<Finish, EngineError> {
         self.withdraw_from_gates(deadline, control).await?;
         self.change(RecordChange::Withdraw).await?;
-        Ok(Finish::Refused(why.into()))
+        Ok(Finish::Refused(why))
     }
 
     /// Returns true if the current step changes the power, so that only the power is polled.

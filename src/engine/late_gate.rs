@@ -156,7 +156,7 @@ impl Reconciler<'_> {
         let step = record.phase.progress().and_then(Progress::step);
         let cause = step.map_or_else(|| why.clone(), |step| format!("{step}: {why}"));
         let change = match record.phase {
-            Phase::Pending => return self.refuse(why, deadline, control).await.map(Some),
+            Phase::Pending => return self.refuse(why.into(), deadline, control).await.map(Some),
             Phase::Preparing(_) if record.update.is_some() => RecordChange::Undo(cause),
             Phase::Preparing(_) => RecordChange::BeginRelease(Ending::Failed(cause.into())),
             Phase::InMaintenance { .. } => RecordChange::RefuseUpdate(why),

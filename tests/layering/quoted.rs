@@ -15,7 +15,8 @@ const ROOMS: [&str; 2] = ["cli/", "provider/"];
 pub const QUOTED: &[(&str, &[&str])] = &[
     ("cli/approvals.rs", &["reason", "you"]),
     ("cli/cluster_approvals.rs", &["owner"]),
-    ("cli/commands.rs", &["asked", "existing", "owner", "reason", "server", "text"]),
+    ("cli/commands.rs", &["asked", "existing", "owner", "server", "text"]),
+    ("cli/release.rs", &["owner", "reason"]),
     ("cli/table.rs", &["reason"]),
     ("cli/why.rs", &["reason"]),
     ("provider/approval/lifecycle.rs", &["reason"]),

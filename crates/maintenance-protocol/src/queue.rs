@@ -4,8 +4,6 @@
 //! priority level per `aging` interval, which prevents starvation. Blocked requests do not block
 //! later ones. A holder is never preempted.
 
-use shown_text::OneLine;
-
 pub use super::model::shown_time::{shown_duration, shown_time};
 
 use std::{cmp::Reverse, collections::HashMap, fmt, ops::Deref, sync::OnceLock, time::Duration};
@@ -39,7 +37,7 @@ pub struct QueueEntry {
     /// The requesting run, host and person.
     pub by: Runner,
     /// The reason, for people.
-    pub reason: Option<OneLine>,
+    pub reason: Option<shown_text::OneLine>,
     /// When it becomes overdue, if ever.
     pub expires_at: Option<Timestamp>,
     /// When its queue position expires, while its process is disconnected.

@@ -12,8 +12,8 @@ use super::line;
 
 /// A text from a store, a cluster, a BMC or the environment.
 ///
-/// Every way to format it shows the escaped line. Only [`OneLine::raw`] and serialization return the
-/// raw text, so a record that is read and written again does not change. Comparisons use the raw
+/// Every format shows the escaped line. Only [`OneLine::raw`] and serialization return the raw
+/// text, so that a record that is read and written again does not change. Comparisons use the raw
 /// text, so that two different texts never count as one.
 #[derive(Clone, Default)]
 pub struct OneLine(Box<Text>);

@@ -66,8 +66,8 @@ impl Author {
     }
 }
 
-/// The value of [`HOOK`], our second mark. It has the data that release and `prune` need if a person
-/// removes our annotations. Otherwise the remaining hook would block the Machine's deletion.
+/// The value of [`HOOK`], our second mark. It has the data that release and `prune` need if a
+/// person removes our annotations. Otherwise the remaining hook would block the Machine's deletion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HookValue {
     /// The maintenance, for display.
