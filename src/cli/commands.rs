@@ -26,7 +26,10 @@ use crate::{
 use super::{
     Cli, Command, GlobalArgs, StoreCommand, approvals, audit, check, drive, prune,
     release::{self, ReleaseArgs},
-    servers, shape, show, stores, table, watch, why,
+    servers, shape, show, stores,
+    table::{self, QueueFormat},
+    watch::{self, WatchOutput},
+    why,
 };
 
 /// A command's error.
@@ -153,10 +156,11 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
         let missing = CommandError::NoStore(store.address);
         return match cli.command {
             // A missing store has an empty queue; print the reason.
-            Command::Queue { server: None } if cli.common.json => {
+            Command::Queue { server: None, .. } if cli.common.json => {
                 Ok(pretty(&json!({ "store": null, "queue": [] })).into())
             }
-            Command::Queue { server: None } => Ok(format!("No queue: {missing}.\n").into()),
+            Command::Queue { server: None, output: Some(QueueFormat::Name), .. } => Ok(String::new().into()),
+            Command::Queue { server: None, .. } => Ok(format!("No queue: {missing}.\n").into()),
             _ => Err(missing),
         };
     }
@@ -183,12 +187,14 @@ pub(super) async fn watch(
     stop: &CancellationToken,
     out: &mut (dyn Write + Send),
 ) -> Result<(), CommandError> {
-    if common.json {
-        return Err(CommandError::Other("watch does not support --json; use queue --json".to_owned()));
-    }
     stores::refuse_missing(common, environment)?;
     let engine = engine(common, environment, false, stop).await?;
-    let watched = watch::run(&engine, server, &common.repeated(), is_terminal, stop, out).await;
+    let output = match (common.json, is_terminal) {
+        (true, _) => WatchOutput::JsonLines,
+        (false, true) => WatchOutput::Terminal,
+        (false, false) => WatchOutput::Log,
+    };
+    let watched = watch::run(&engine, server, &common.repeated(), output, stop, out).await;
     engine.close().await;
     watched
 }
@@ -254,23 +260,26 @@ async fn dispatch(
 ) -> Result<String, CommandError> {
     let json = cli.common.json;
     match cli.command {
-        Command::Queue { server } => {
+        Command::Queue { server, output, .. } => {
             let mut lines = engine.queue().await?;
             lines.retain(|line| server.as_ref().is_none_or(|server| line.server == *server));
             let (now, store) = (engine.now(), engine.store().address());
             if let Some(server) = server.filter(|_| lines.is_empty()) {
                 servers::refuse_unknown(engine, &server).await?;
             }
-            Ok(if json {
-                pretty(&json!({ "store": store, "queue": lines.iter().map(shape::line).collect::<Vec<_>>() }))
-            } else {
-                table::queue(&lines, &store, now, &cli.common.repeated())
+            Ok(match output {
+                _ if json => pretty(&shape::queue(&lines, &store)),
+                Some(QueueFormat::Name) => lines.iter().map(|line| format!("{}\n", line.id)).collect(),
+                Some(QueueFormat::Wide) => table::wide_queue(&lines, &store, now, &cli.common.repeated()),
+                _ => table::queue(&lines, &store, now, &cli.common.repeated()),
             })
         }
         // These commands use their own engine, or none.
-        Command::Check { .. } | Command::Watch { .. } | Command::Audit { .. } | Command::Completion { .. } => {
-            Ok(String::new())
-        }
+        Command::Check { .. }
+        | Command::Watch { .. }
+        | Command::Audit { .. }
+        | Command::Completion { .. }
+        | Command::Version => Ok(String::new()),
         Command::History { id, server, limit } => {
             let id = id.as_deref().map(parse).transpose()?;
             show::history_of(engine, id.as_ref(), server.as_deref(), limit, json).await

@@ -33,6 +33,8 @@ use clap_complete::Shell;
 use commands::Printed;
 use output::{answered, print};
 use release::ReleaseArgs;
+use serde_json::json;
+use table::QueueFormat;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -122,6 +124,12 @@ enum Command {
         /// Only this server
         #[arg(long)]
         server: Option<String>,
+        /// The format; `wide` adds generation, lock key, host, PID and run URL
+        #[arg(short, long, value_name = "FORMAT")]
+        output: Option<QueueFormat>,
+        /// Show it until Ctrl-C, as `watch`
+        #[arg(short, long, conflicts_with = "output")]
+        watch: bool,
     },
     /// Who holds a server, what blocks each waiter, and the next command, in at most ten lines
     Why {
@@ -144,7 +152,8 @@ enum Command {
         #[arg(long, default_value_t = 20)]
         limit: usize,
     },
-    /// Show the queue until Ctrl-C: live on a terminal, elsewhere once per change
+    /// Show the queue until Ctrl-C: live on a terminal, elsewhere once per change. With --json it
+    /// prints one JSON line per change
     Watch {
         /// Only this server
         #[arg(long)]
@@ -163,6 +172,8 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         image_addresses: Option<String>,
     },
+    /// This program's version
+    Version,
     /// Print a completion script: source <(terraform-provider-metal completion bash)
     Completion {
         /// The shell
@@ -350,7 +361,7 @@ pub async fn run(
     }
     let escaped: Vec<OsString> =
         arguments.iter().map(|it| shown::line(&it.to_string_lossy()).into_owned().into()).collect();
-    let cli = match Cli::try_parse_from(arguments) {
+    let mut cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(problem) => {
             // An error quotes arguments. With escaped ones it is the same, on its own lines.
@@ -363,16 +374,23 @@ pub async fn run(
             return Exit::Usage;
         }
     };
+    cli.common.json |= matches!(cli.command, Command::Queue { output: Some(QueueFormat::Json), .. });
     let json = cli.common.json;
     if let Command::Completion { shell } = cli.command {
         let mut script = Vec::new();
         clap_complete::generate(Shell::from(shell), &mut Cli::command(), NAME, &mut script);
         return answered(&String::from_utf8_lossy(&script), Exit::Success, true, out, err);
     }
+    if matches!(cli.command, Command::Version) {
+        let version = env!("CARGO_PKG_VERSION");
+        let text =
+            if json { shape::document(json!({ "version": version })) } else { [NAME, " ", version, "\n"].concat() };
+        return answered(&text, Exit::Success, true, out, err);
+    }
     let only_answers = cli.command.only_answers();
     let result = match (environment.check(), cli.command) {
         (Err(problem), _) => Err(problem.into()),
-        (Ok(()), Command::Watch { server }) => {
+        (Ok(()), Command::Watch { server } | Command::Queue { server, watch: true, .. }) => {
             commands::watch(&cli.common, server.as_deref(), environment, stdout().is_terminal(), &stop, out)
                 .await
                 .map(|()| Printed::from(String::new()))

@@ -37,6 +37,7 @@ impl Command {
             | Self::History { .. }
             | Self::Watch { .. }
             | Self::Completion { .. }
+            | Self::Version
             | Self::Claims { .. }
             | Self::Audit { .. }
             | Self::Store { command: StoreCommand::Roles { .. } | StoreCommand::Check | StoreCommand::Export }

@@ -73,11 +73,25 @@ pub(super) const LOCATION: &[&str] = &["backend", "cluster", "namespace", "syste
 
 /// Formats a document: an object with its version.
 pub(super) fn document(value: Value) -> String {
+    shown::json(&format!("{:#}\n", versioned(value))).into_owned()
+}
+
+/// Formats a document as one line.
+pub(super) fn document_line(value: Value) -> String {
+    shown::json(&format!("{}\n", versioned(value))).into_owned()
+}
+
+fn versioned(value: Value) -> Value {
     let mut all = Map::from_iter([("format_version".to_owned(), json!(FORMAT_VERSION))]);
     if let Value::Object(fields) = value {
         all.extend(fields);
     }
-    shown::json(&format!("{:#}\n", Value::Object(all))).into_owned()
+    Value::Object(all)
+}
+
+/// Returns the queue of a store.
+pub(super) fn queue(rows: &[QueueRow], store: &str) -> Value {
+    json!({ "store": store, "queue": rows.iter().map(line).collect::<Vec<_>>() })
 }
 
 /// Selects exactly these fields of a value; missing fields are null.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use clap::ValueEnum;
 use jiff::Timestamp;
 
 use crate::{
@@ -16,27 +17,61 @@ use crate::{
 
 use super::NAME;
 
+/// The formats of `queue` other than its table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum QueueFormat {
+    /// The table with more columns.
+    Wide,
+    /// JSON, as `--json`.
+    Json,
+    /// Only the names of the maintenances.
+    Name,
+}
+
 /// Formats the queue: a row for each maintenance, and notes for the operator below it. `flags`: the
 /// global flags of this call, so that the next command can be pasted.
 pub(super) fn queue(lines: &[QueueRow], store: &str, now: Timestamp, flags: &str) -> String {
+    with_columns(lines, store, now, flags, &[])
+}
+
+/// Formats the queue with the columns that a script or a search for a process needs.
+pub(super) fn wide_queue(lines: &[QueueRow], store: &str, now: Timestamp, flags: &str) -> String {
+    let url = |line: &QueueRow| line.by.url.as_ref().map(ToString::to_string).unwrap_or_default();
+    let more: [Column<'_>; 5] = [
+        ("GENERATION", &|line| line.generation.to_string()),
+        ("LOCK KEY", &|line| line.lock_key.to_string()),
+        ("HOST", &|line| line.by.host.to_string()),
+        ("PID", &|line| line.by.pid.to_string()),
+        ("RUN URL", &url),
+    ];
+    with_columns(lines, store, now, flags, &more)
+}
+
+/// A column's title and its cell of a row.
+type Column<'a> = (&'static str, &'a dyn Fn(&QueueRow) -> String);
+
+fn with_columns(lines: &[QueueRow], store: &str, now: Timestamp, flags: &str, more: &[Column<'_>]) -> String {
     if lines.is_empty() {
         return format!("No server is held or waited for in {store}.\n");
     }
-    let mut rows = vec![["SERVER", "STATE", "MAINTENANCE", "AGE", "EXPIRES", "HOLDER"].map(str::to_owned)];
+    let titles = ["SERVER", "STATE", "MAINTENANCE", "AGE", "EXPIRES", "HOLDER"];
+    let mut rows: Vec<Vec<String>> =
+        vec![titles.into_iter().chain(more.iter().map(|(title, _)| *title)).map(str::to_owned).collect()];
     let mut last = None;
     for line in lines {
         let same = last == Some((&line.lock_key, &line.server));
         last = Some((&line.lock_key, &line.server));
         let since = line.admitted_at.unwrap_or(line.requested_at);
         let age = now.duration_since(since).as_secs().max(0).unsigned_abs();
-        rows.push([
+        let cells = [
             if same { String::new() } else { line.server.to_string() },
             state(line),
             line.id.to_string(),
             span(age),
             expires(line, now),
             holder(line),
-        ]);
+        ];
+        rows.push(cells.into_iter().chain(more.iter().map(|(_, cell)| cell(line))).collect());
     }
     let indent = rows.iter().map(|row| shown::line(&row[0]).chars().count()).max().unwrap_or(0) + 2;
     let table = columns(&rows);
@@ -145,10 +180,10 @@ pub(super) fn process(line: &QueueRow) -> String {
 }
 
 /// Formats rows as columns, each as wide as its widest cell.
-pub(super) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
-    let mut widths = [0; N];
-    let rows: Vec<[String; N]> =
-        rows.iter().map(|row| row.each_ref().map(|cell| shown::line(cell).into_owned())).collect();
+pub(super) fn columns<R: AsRef<[String]>>(rows: &[R]) -> String {
+    let mut widths = vec![0; rows.first().map_or(0, |row| row.as_ref().len())];
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.as_ref().iter().map(|cell| shown::line(cell).into_owned()).collect()).collect();
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
@@ -291,6 +326,13 @@ pub(super) mod tests {
         let waits = QueueRow { lock_key: stuck.lock_key.clone(), ..row(&Phase::Pending, ProcessState::Working) };
         let text = queue(&[stuck, waits], "sqlite:///x", now(), " --coordination-url sqlite:///x");
         insta::assert_snapshot!("stuck", text);
+    }
+
+    #[test]
+    fn the_wide_queue_has_a_column_for_each_process() {
+        let mut held = row(&Phase::InMaintenance { since: now() }, ProcessState::Working);
+        held.by.url = Some("https://ci.example/4711".into());
+        insta::assert_snapshot!("wide", wide_queue(&[held], "sqlite:///x", now(), ""));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::{
     maintenance::queue::shown_time,
 };
 
-use super::{commands::CommandError, table};
+use super::{commands::CommandError, shape, table};
 
 /// The pause between two reads of the store.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -21,13 +21,23 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// Clears a terminal: cursor home, then everything below it.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-/// Shows the queue until it is stopped: in place on a terminal, elsewhere once per change with a
-/// timestamp.
+/// How `watch` prints the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WatchOutput {
+    /// In place on a terminal.
+    Terminal,
+    /// A table with a timestamp per change.
+    Log,
+    /// A JSON line per change.
+    JsonLines,
+}
+
+/// Shows the queue until it is stopped.
 pub(super) async fn run(
     engine: &Engine,
     server: Option<&str>,
     flags: &str,
-    is_terminal: bool,
+    output: WatchOutput,
     stop: &CancellationToken,
     out: &mut (dyn Write + Send),
 ) -> Result<(), CommandError> {
@@ -39,14 +49,13 @@ pub(super) async fn run(
         // A different time alone is not a queue change.
         let state: Vec<_> =
             lines.iter().map(|line| (line.id.clone(), line.state, line.waiting_for.clone(), line.process)).collect();
-        let text = table::queue(&lines, &engine.store().address(), engine.now(), flags);
-        let now = shown_time(engine.now());
-        let written = if is_terminal {
-            write!(out, "{CLEAR}{now}  (Ctrl-C ends)\n\n{text}")
-        } else if shown.as_ref() == Some(&state) {
-            Ok(())
-        } else {
-            write!(out, "{now}\n{text}\n")
+        let (store, now) = (engine.store().address(), engine.now());
+        let table = || table::queue(&lines, &store, now, flags);
+        let written = match output {
+            WatchOutput::Terminal => write!(out, "{CLEAR}{}  (Ctrl-C ends)\n\n{}", shown_time(now), table()),
+            _ if shown.as_ref() == Some(&state) => Ok(()),
+            WatchOutput::Log => write!(out, "{}\n{}\n", shown_time(now), table()),
+            WatchOutput::JsonLines => write!(out, "{}", shape::document_line(shape::queue(&lines, &store))),
         };
         match written.and_then(|()| out.flush()) {
             // The reader has ended.

@@ -84,6 +84,7 @@ fn case(path: &str) -> (&'static str, Needs, i32) {
         "history" => ("history", Needs::Nothing, 0),
         "watch" => ("watch", Needs::Nothing, 0),
         "claims" => ("claims", Needs::Nothing, 0),
+        "version" => ("version", Needs::Nothing, 0),
         "completion" => ("completion bash", Needs::Nothing, 0),
         "drive" => ("drive ID", Needs::Enqueued, 0),
         "approve" => ("approve ID --owner team-db", Needs::Unapproved, 0),
@@ -106,7 +107,8 @@ fn case(path: &str) -> (&'static str, Needs, i32) {
 
 /// Returns true for commands whose only purpose is output. They fail on a full disk.
 fn only_answers(path: &str) -> bool {
-    let answers = ["check", "queue", "why", "show", "history", "watch", "claims", "completion", "server history"];
+    let answers =
+        ["check", "queue", "why", "show", "history", "watch", "claims", "completion", "version", "server history"];
     answers.contains(&path) || path.starts_with("audit ") || ["store roles", "store check"].contains(&path)
 }
 

@@ -175,9 +175,16 @@ async fn an_enqueued_hold_is_driven_watched_and_kept_in_the_history() {
         &maintenance("node1", "second", "server_power = \"Off\"\n  wait_for = \"Enqueued\"\n  expires_after = \"2h\""),
     );
     second.apply().await.succeeded();
-    workspace.metal(&["watch", "--json"]).await.failed().says("watch does not support --json");
     let watch = workspace.start_metal(&["watch"]);
     watch.until_it_says("tests/second", SOON).await;
+    workspace.metal(&["queue", "-o", "wide"]).await.succeeded().says("RUN URL").says("tests/second");
+    let names = workspace.metal(&["queue", "-o", "name"]).await.succeeded().stdout;
+    assert_eq!(names, "tests/first\ntests/second\n");
+    let json: serde_json::Value =
+        serde_json::from_str(&workspace.metal(&["queue", "-o", "json"]).await.succeeded().stdout).unwrap();
+    assert_eq!(json["queue"][1]["id"], "tests/second", "{json}");
+    let lines = workspace.start_metal(&["queue", "--watch", "--json"]);
+    lines.until_it_says("tests/second", SOON).await;
 
     // An interrupted waiter keeps its queue position.
     let drive = workspace.start_metal(&["drive", "tests/second"]);
@@ -196,6 +203,12 @@ async fn an_enqueued_hold_is_driven_watched_and_kept_in_the_history() {
     watch.until_it_says("InMaintenance  tests/second", SOON).await;
     watch.interrupt();
     let watched = watch.wait(SOON).await.succeeded();
+    lines.until_it_says(r#""state":"InMaintenance""#, SOON).await;
+    lines.interrupt();
+    let lines = lines.wait(SOON).await.succeeded().stdout;
+    let parsed: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(parsed.len() > 1 && parsed.iter().all(|queue| queue["format_version"] == "1.0"), "{lines}");
+    assert_eq!(parsed.last().unwrap()["queue"][0]["id"], "tests/second", "{lines}");
     assert!(!watched.output.contains('\u{1b}'), "escape sequences where no terminal is: {}", watched.output);
 
     second.destroy().await.succeeded();

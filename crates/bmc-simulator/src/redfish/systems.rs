@@ -251,8 +251,9 @@ pub(crate) fn ethernet_interface(machine: &Machine) -> Value {
     let mut value = resource(&path, "#EthernetInterface.v1_4_1.EthernetInterface", "1", "Ethernet interface 1");
     let identity = machine.lock().identity.uuid.value().unwrap_or_default();
     let unique = Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("{} {identity}", machine.name).as_bytes());
-    let [a, b, c, d, e, ..] = *unique.as_bytes();
-    let address = format!("02:{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}");
+    // The first octet marks a locally administered address (IEEE 802).
+    let octets = std::iter::once(&2).chain(unique.as_bytes()).take(6);
+    let address = octets.map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":");
     value["MACAddress"] = address.as_str().into();
     value["PermanentMACAddress"] = address.into();
     value["SpeedMbps"] = 25_000.into();
