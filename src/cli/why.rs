@@ -107,7 +107,7 @@ async fn next(
         return Ok(None);
     };
     if row.state == BLOCKED {
-        let owner = shell_word(row.owner.raw());
+        let owner = shell_word(row.owner.shown());
         return Ok(Some(format!("{NAME} release --allow {} --owner {owner}{flags}", row.id)));
     }
     Ok(engine.held_by_name(&row.id).await?.map(|held| show::next(&held.record, common)))

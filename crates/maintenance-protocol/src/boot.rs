@@ -62,27 +62,27 @@ pub fn tolerated(differences: &[Difference]) -> Vec<Tolerated> {
 pub fn requested(wanted: &BootOverride, found: &BootOverride, accepted: bool) -> Vec<Difference> {
     let BootOverride { enabled, target, mode, http_boot_uri, uefi_target, boot_next, ignition, external } = wanted;
     let mut all = Vec::new();
-    let mut compare = |name, wanted: Option<&str>, found: Option<&str>, quirk: Option<Quirk>| {
+    let mut compare = |name, wanted: &Option<OneLine>, found: &Option<OneLine>, quirk: Option<Quirk>| {
         if wanted.is_some() && wanted != found {
-            let text = format!("{name} is {}, not {}", value(found), value(wanted));
+            let text = format!("{name} is {}, not {}", value(found.as_ref()), value(wanted.as_ref()));
             all.push(Difference { text, quirk: quirk.filter(|_| accepted) });
         }
     };
     let unlisted = |found: &Option<OneLine>, quirk| found.is_none().then_some(quirk);
-    compare(TARGET, target.as_raw(), found.target.as_raw(), None);
+    compare(TARGET, target, &found.target, None);
     // An external system stores the whole override.
     if !(*external && accepted) {
         let continuous = enabled.as_raw() == Some("Once") && found.enabled.as_raw() == Some("Continuous");
         let quirk = continuous.then_some(Quirk::OnceAsContinuous);
-        compare(ENABLED, enabled.as_raw(), found.enabled.as_raw(), quirk);
-        compare(MODE, mode.as_raw(), found.mode.as_raw(), unlisted(&found.mode, Quirk::ModeNotListed));
+        compare(ENABLED, enabled, &found.enabled, quirk);
+        compare(MODE, mode, &found.mode, unlisted(&found.mode, Quirk::ModeNotListed));
     }
     let quirk = unlisted(&found.uefi_target, Quirk::EntryNotListed);
-    compare(PATH, uefi_target.as_raw(), found.uefi_target.as_raw(), quirk);
+    compare(PATH, uefi_target, &found.uefi_target, quirk);
     let quirk = unlisted(&found.boot_next, Quirk::EntryNotListed);
-    compare(ENTRY, boot_next.as_raw(), found.boot_next.as_raw(), quirk);
+    compare(ENTRY, boot_next, &found.boot_next, quirk);
     if mode.is_none() && needs_uefi(wanted) && is_legacy(found) {
-        compare(MODE, Some("UEFI"), found.mode.as_raw(), None);
+        compare(MODE, &Some("UEFI".into()), &found.mode, None);
     }
     let (wanted_uri, found_uri) = (http_boot_uri.as_raw(), found.http_boot_uri.as_raw());
     // Two different addresses can look equal, because neither shows its query.
@@ -147,17 +147,17 @@ pub fn recorded(before: &BootOverride, found: &BootOverride, writes: Option<&Boo
         (MODE, mode, &found.mode, inert.filter(|_| !of_ours)),
     ] {
         if was.is_some() && was != is {
-            all.push(Difference { text: changed(name, is.as_raw(), was.as_raw()), quirk });
+            all.push(Difference { text: changed(name, is.as_ref(), was.as_ref()), quirk });
         }
     }
     for (name, was, is) in [(PATH, uefi_target, &found.uefi_target), (ENTRY, boot_next, &found.boot_next)] {
         if was != is {
-            all.push(Difference { text: changed(name, is.as_raw(), was.as_raw()), quirk: inert });
+            all.push(Difference { text: changed(name, is.as_ref(), was.as_ref()), quirk: inert });
         }
     }
     let (was, is) = (http_boot_uri.as_raw(), found.http_boot_uri.as_raw());
     if !address::same_or_none(is, was) {
-        let text = changed(ADDRESS, Some(&shown(is)), Some(&shown(was)));
+        let text = format!("{ADDRESS} is {}, was {}", shown(is), shown(was));
         all.push(Difference { text, quirk: inert.filter(|_| is.is_none()) });
     }
     all
@@ -229,11 +229,11 @@ fn shown(address: Option<&str>) -> String {
     address.map_or_else(|| "not set".to_owned(), shown_url)
 }
 
-fn value(value: Option<&str>) -> &str {
-    value.unwrap_or("not listed")
+fn value(value: Option<&OneLine>) -> &str {
+    value.map_or("not listed", OneLine::shown)
 }
 
-fn changed(name: &str, found: Option<&str>, before: Option<&str>) -> String {
+fn changed(name: &str, found: Option<&OneLine>, before: Option<&OneLine>) -> String {
     format!("{name} is {}, was {}", value(found), value(before))
 }
 
@@ -247,14 +247,12 @@ impl fmt::Display for Shown<'_> {
         write!(
             f,
             "the BMC shows {ENABLED} {}, {TARGET} {}",
-            value(boot.enabled.as_raw()),
-            value(boot.target.as_raw())
+            value(boot.enabled.as_ref()),
+            value(boot.target.as_ref())
         )?;
-        let uri = boot.http_boot_uri.as_raw().map(shown_url);
-        let more = [(MODE, boot.mode.as_raw()), (ADDRESS, uri.as_deref())];
-        for (name, value) in
-            more.into_iter().chain([(PATH, boot.uefi_target.as_raw()), (ENTRY, boot.boot_next.as_raw())])
-        {
+        let uri = boot.http_boot_uri.as_raw().map(|uri| shown_url(uri).into());
+        let more = [(MODE, &boot.mode), (ADDRESS, &uri), (PATH, &boot.uefi_target), (ENTRY, &boot.boot_next)];
+        for (name, value) in more {
             if let Some(value) = value {
                 write!(f, ", {name} {value}")?;
             }

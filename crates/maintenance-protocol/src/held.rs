@@ -115,7 +115,7 @@ fn checking(at: &DecisionInput<'_>, record: &Maintenance) -> Decision {
     };
     match checked {
         Verdict::Look(need) => Decision::Look(need),
-        Verdict::Fail(cause) => Decision::Change(RecordChange::RefuseUpdate(cause.into_raw())),
+        Verdict::Fail(cause) => Decision::Change(RecordChange::RefuseUpdate(cause.to_string())),
         // Admission starts the change.
         _ if awaits_turn => take_turn(at, record).unwrap_or(Decision::Change(RecordChange::BeginUpdate)),
         _ => Decision::Change(RecordChange::BeginUpdate),

@@ -299,7 +299,7 @@ fn explain(verdict: Verdict, machine: &MachineView, attempts: &[Attempt]) -> Ver
         })
         .collect();
     story.dedup();
-    story.push(cause.into_raw());
+    story.push(cause.to_string());
     Verdict::Fail(format!("{}. The power state is {}.", story.join("; then "), machine.power).into())
 }
 

@@ -292,7 +292,7 @@ pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static st
     if let Some(operation) = spec.operation.as_ref().filter(|operation| !has.can(operation.reset)) {
         let resets: Vec<String> = has.resets.iter().map(ToString::to_string).collect();
         let accepted = if resets.is_empty() { "none".to_owned() } else { resets.join(", ") };
-        let who = has.resets_by.as_raw().unwrap_or("The machine");
+        let who = has.resets_by.as_ref().map_or("The machine", OneLine::shown);
         missing.push(("operation", format!("{who} does not accept {}; it lists {accepted}.", operation.reset)));
     }
     if has.power_not_followed && matches!(spec.complete_when, Some(CompleteWhen::PowerState(_))) {
@@ -316,7 +316,7 @@ pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static st
     }
     let target = boot.method.target();
     if has.boot_targets.is_empty() {
-        let instead = has.instead_of_boot.as_raw().map(|text| format!(" {text}")).unwrap_or_default();
+        let instead = has.instead_of_boot.as_ref().map(|text| format!(" {text}")).unwrap_or_default();
         missing.push(("boot", format!("The machine does not support a boot override.{instead}")));
     } else if boot.method == BootMethod::VirtualMedia {
         missing.extend(media::missing_target(boot, has));

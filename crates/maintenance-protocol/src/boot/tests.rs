@@ -275,3 +275,23 @@ fn the_design_lists_every_tolerated_difference() {
         assert!(design.contains(&format!("| `{}` |", quirk.name())), "{}", quirk.name());
     }
 }
+
+#[test]
+fn no_property_of_a_bmc_forges_a_line() {
+    let hostile = || Some("x\n::error".into());
+    let boot = BootOverride {
+        enabled: hostile(),
+        target: hostile(),
+        mode: hostile(),
+        uefi_target: hostile(),
+        boot_next: hostile(),
+        ..BootOverride::default()
+    };
+    let calm = BootOverride { target: Some("Pxe".into()), ..BootOverride::default() };
+    let differences = [requested(&calm, &boot, false), recorded(&calm, &boot, None)].concat();
+    assert!(differences.len() > 2, "{differences:?}");
+    let texts = differences.into_iter().map(|difference| difference.text);
+    for text in texts.chain([Shown(Some(&boot)).to_string()]) {
+        assert!(shown_text::is_plain(&text), "{text}");
+    }
+}

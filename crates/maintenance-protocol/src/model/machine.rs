@@ -232,8 +232,10 @@ impl fmt::Display for BootOverride {
         match (self.enabled.as_raw(), self.target.as_raw()) {
             (None, None) => write!(f, "none"),
             (Some("Disabled"), _) => write!(f, "Disabled"),
-            (enabled, target) => {
-                write!(f, "{} {}", target.unwrap_or("target unknown"), enabled.unwrap_or("enabled unknown"))
+            _ => {
+                let shown =
+                    |value: &Option<OneLine>, unknown| value.as_ref().map_or(unknown, OneLine::shown).to_owned();
+                write!(f, "{} {}", shown(&self.target, "target unknown"), shown(&self.enabled, "enabled unknown"))
             }
         }
     }
@@ -379,6 +381,13 @@ pub fn shown_url(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_value_of_a_bmc_forges_a_line() {
+        let hostile = || Some("x\n::error".into());
+        let boot = BootOverride { enabled: hostile(), target: hostile(), ..BootOverride::default() };
+        assert!(shown_text::is_plain(&boot.to_string()), "{boot}");
+    }
 
     #[test]
     fn a_shown_url_holds_no_secret() {

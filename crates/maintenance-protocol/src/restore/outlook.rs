@@ -53,7 +53,7 @@ pub(super) fn outlook(record: &Maintenance, facts: &Facts, limits: &Limits, mut 
                     found.calls.push(action);
                 }
                 Verdict::Wait { until: Some(until), .. } if until > now => now = until,
-                Verdict::Fail(why) => return Outlook { stops: Some(why.into_raw()), ..found },
+                Verdict::Fail(why) => return Outlook { stops: Some(why.to_string()), ..found },
                 _ => break,
             }
         }
