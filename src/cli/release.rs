@@ -8,7 +8,7 @@ use crate::{
     maintenance::{
         ids::{Generation, MaintenanceId},
         lock::Refusal,
-        state::{Ending, Maintenance},
+        state::Ending,
     },
 };
 
@@ -72,8 +72,7 @@ pub(super) async fn run(
     let Some(generation) = generation else {
         return agreed(engine, &id, reason, as_owner, json, &control).await;
     };
-    let reason = reason.unwrap_or_default();
-    let reason = as_owner.map_or(reason.clone(), |owner| format!("{reason} (as owner {owner:?})"));
+    let reason = with_owner(reason.unwrap_or_default(), as_owner);
     if accept_as_is {
         let (record, request) = engine.release_without_restore(&id, generation, &reason, block, &control).await?;
         return Ok(prune::accepted(&record, request.as_ref(), json));
@@ -96,7 +95,10 @@ async fn agreed(
 ) -> Result<String, CommandError> {
     let record = restrictions::restorable(engine, id).await?;
     if record.is_made() {
-        return forget(engine, &record, reason, as_owner, json, control).await;
+        // Its record locks nothing; it can run again without it.
+        let reason = with_owner(reason.unwrap_or_else(|| FORGOTTEN.to_owned()), as_owner);
+        let driven = Box::pin(engine.force_release(id, record.generation, &reason, None, control)).await?;
+        return ended(engine, &driven, json).await;
     }
     let by = match (as_owner, reason) {
         (Some(owner), Some(reason)) => format!("{} as owner {owner:?} ({reason:?})", engine.runner()),
@@ -113,17 +115,10 @@ async fn agreed(
     }
 }
 
-/// Deletes the record of a performed operation, which locks nothing, so that it can run again.
-async fn forget(
-    engine: &Engine,
-    record: &Maintenance,
-    reason: Option<String>,
-    as_owner: Option<String>,
-    json: bool,
-    control: &Control,
-) -> Result<String, CommandError> {
-    let reason = reason.unwrap_or_else(|| FORGOTTEN.to_owned());
-    let reason = as_owner.map_or(reason.clone(), |owner| format!("{reason} (as owner {owner:?})"));
-    let driven = Box::pin(engine.force_release(&record.id, record.generation, &reason, None, control)).await?;
-    ended(engine, &driven, json).await
+/// Adds the owner for whom a person acts.
+fn with_owner(reason: String, as_owner: Option<String>) -> String {
+    match as_owner {
+        Some(owner) => format!("{reason} (as owner {owner:?})"),
+        None => reason,
+    }
 }

@@ -3,7 +3,6 @@
 //! A refused or outdated change does not modify the lock.
 
 use jiff::Timestamp;
-use shown_text::OneLine;
 
 use super::{
     address, boot,
@@ -250,7 +249,7 @@ impl ServerLock {
                 let unproven = left == Some(Step::Operate) && progress.outcome == Some(OperationOutcome::Unproven);
                 let before = std::mem::replace(current, progress.clone());
                 if unproven {
-                    record.unproven_message = before.last_message().map(OneLine::from);
+                    record.unproven_message = before.last_message().cloned();
                 } else if progress.current > before.current {
                     settled = before.attempts;
                 }

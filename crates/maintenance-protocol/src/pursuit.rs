@@ -89,7 +89,7 @@ fn pursue_as(
     now: Timestamp,
 ) -> Verdict {
     let Some(last) = attempts_at(attempts, &action).last() else { return Verdict::Act(action) };
-    let not_ready = |attempt: &Attempt| attempt.reply.message().is_some_and(asks_to_wait);
+    let not_ready = |attempt: &Attempt| attempt.reply.message().is_some_and(|message| asks_to_wait(message.raw()));
     // Calls that possibly reached the machine.
     let may_act = |attempt: &&Attempt| !matches!(attempt.reply, Reply::Refused { .. }) && !not_ready(attempt);
     let sent: Vec<&Attempt> = attempts_at(attempts, &action).filter(may_act).collect();

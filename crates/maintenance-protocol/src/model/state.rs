@@ -120,14 +120,14 @@ impl Progress {
 
     /// Returns the machine's last message about the current step's calls.
     #[must_use]
-    pub fn last_message(&self) -> Option<&str> {
+    pub fn last_message(&self) -> Option<&OneLine> {
         self.attempts.iter().rev().find_map(|attempt| attempt.reply.message())
     }
 
     /// Adds that message to a failure that does not contain it.
     #[must_use]
     pub fn with_message(&self, cause: String) -> String {
-        match self.last_message().filter(|message| !cause.contains(message)) {
+        match self.last_message().filter(|message| !cause.contains(message.shown())) {
             Some(message) => format!("{cause} (last message: {message})"),
             None => cause,
         }

@@ -217,11 +217,11 @@ impl Reply {
         matches!(self, Self::Unknown | Self::Unclear { .. })
     }
 
-    /// Returns the machine's message, for people.
+    /// Returns the machine's message.
     #[must_use]
-    pub fn message(&self) -> Option<&str> {
+    pub fn message(&self) -> Option<&OneLine> {
         match self {
-            Self::Unclear { message } | Self::Refused { message, .. } => Some(message.shown()),
+            Self::Unclear { message } | Self::Refused { message, .. } => Some(message),
             Self::Unknown | Self::Accepted => None,
         }
     }
