@@ -57,13 +57,13 @@ fn window(schedule: &str) -> WindowSpec {
 /// Returns a server with this many connected waiters, and the last waiter.
 fn crowd(waiters: u32) -> (ServerLock, Leases, Uid, Fence) {
     let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
-    let mut lock = ServerLock::new(LockKey("key".into()));
+    let mut lock = ServerLock::new(LockKey::new("key"));
     let mut leases = Leases(HashMap::new());
-    let mut last = (Uid(String::new()), Fence::default());
+    let mut last = (Uid::new(String::new()), Fence::default());
     for n in 0..waiters {
         let runner = Runner::new(format!("runner-{n}"), "bench", "bench", n);
         leases.0.insert(runner.id.clone(), "2026-11-21T11:00:00Z".parse().unwrap());
-        let uid = Uid(format!("uid-{n}"));
+        let uid = Uid::new(format!("uid-{n}"));
         let request = EnqueueRequest {
             gates: Vec::new(),
             uid: uid.clone(),

@@ -119,5 +119,5 @@ pub fn runner(number: usize) -> Runner {
 }
 
 pub fn key(name: &str) -> LockKey {
-    LockKey(name.to_owned())
+    LockKey::new(name)
 }

@@ -35,7 +35,7 @@ pub struct Place {
 pub fn request(name: &str, runner: &Runner) -> EnqueueRequest {
     EnqueueRequest {
         gates: Vec::new(),
-        uid: Uid(uuid::Uuid::now_v7().to_string()),
+        uid: Uid::new(uuid::Uuid::now_v7().to_string()),
         id: MaintenanceId::new("bench", name).unwrap(),
         owner: "bench".into(),
         spec: Spec::new(MaintenanceKind::Maintenance, "node"),

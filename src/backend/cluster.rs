@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::{
     kubernetes::{Cluster, ClusterError, FieldProblem, ResourceRef},
     maintenance::gate::ExternalRequest,
+    shown::OneLine,
 };
 
 use super::{BackendError, before_change};
@@ -203,7 +204,8 @@ pub(super) fn credentials(
     address: &str,
     shown: &str,
 ) -> Result<(String, SecretString), BackendError> {
-    let missing = |what: &str| BackendError::Missing { address: address.to_owned(), what: format!("{shown} {what}") };
+    let missing =
+        |what: &str| BackendError::Missing { address: address.into(), what: format!("{shown} {what}").into() };
     let found = found.ok_or_else(|| missing("does not exist"))?;
     let encoded = json!({ "data": found.data.get("data").cloned().unwrap_or_default() });
     let decoded: Secret = serde_json::from_value(encoded).map_err(|_| missing("contains data that is not base64"))?;
@@ -216,10 +218,14 @@ pub(super) fn credentials(
 }
 
 /// Returns the error for a change that another activity on the object currently prevents.
-pub(super) fn not_now(address: String, request: String, message: String) -> BackendError {
+pub(super) fn not_now(
+    address: impl Into<OneLine>,
+    request: impl Into<OneLine>,
+    message: impl Into<OneLine>,
+) -> BackendError {
     BackendError::Rejected {
-        address,
-        request,
+        address: address.into(),
+        request: request.into(),
         status: 409,
         message: message.into(),
         retry_after: None,
@@ -243,7 +249,7 @@ pub(super) fn error(problem: ClusterError, attribute: impl Fn(&FieldProblem) -> 
             let message = if said.is_empty() { message } else { said.join("; ").into() };
             BackendError::Invalid { address, request, message, attribute }
         }
-        ClusterError::Conflict { address, request, message } => not_now(address, request, message.into_raw()),
+        ClusterError::Conflict { address, request, message } => not_now(address, request, message),
         ClusterError::Busy { address, request, message, retry_after } => {
             BackendError::Rejected { address, request, status: 429, message, retry_after, transient: true }
         }
@@ -254,18 +260,15 @@ pub(super) fn error(problem: ClusterError, attribute: impl Fn(&FieldProblem) -> 
             let transient = code >= 500;
             BackendError::Rejected { address, request, status: code, message, retry_after: None, transient }
         }
-        ClusterError::AlreadyExists { address, request } => {
-            let message = "it already exists".to_owned();
-            not_now(address, request, message)
-        }
+        ClusterError::AlreadyExists { address, request } => not_now(address, request, "it already exists"),
         ClusterError::NotFound { address, request } => {
-            BackendError::Missing { address, what: format!("{request}: not found") }
+            BackendError::Missing { address, what: format!("{request}: not found").into() }
         }
         ClusterError::Configuration { address, cause } => {
-            BackendError::Unsupported { address, what: cause.to_string() }
+            BackendError::Unsupported { address, what: cause.to_string().into() }
         }
         ClusterError::Protocol { address, request, what } => {
-            BackendError::Protocol { address, what: format!("{request}: {what}") }
+            BackendError::Protocol { address, what: format!("{request}: {what}").into() }
         }
     }
 }

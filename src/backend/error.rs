@@ -11,9 +11,9 @@ pub enum BackendError {
     #[error("server {server:?} is not configured; configured servers: {known}")]
     UnknownServer {
         /// The requested name.
-        server: String,
+        server: OneLine,
         /// The configured names, shortened for display.
-        known: String,
+        known: OneLine,
         /// How to add a server, as a whole sentence.
         advice: &'static str,
     },
@@ -21,7 +21,7 @@ pub enum BackendError {
     #[error("{address}: {cause}")]
     Unreachable {
         /// The address, without credentials.
-        address: String,
+        address: OneLine,
         /// The cause, for example `connection refused` or `no answer within 10s`.
         cause: OneLine,
     },
@@ -29,7 +29,7 @@ pub enum BackendError {
     #[error("{address}: {cause}")]
     ClusterAway {
         /// The address.
-        address: String,
+        address: OneLine,
         /// The cause, for display.
         cause: OneLine,
     },
@@ -37,9 +37,9 @@ pub enum BackendError {
     #[error("{address}: the reply to {request} was lost ({cause}); it may have been applied")]
     ReplyLost {
         /// The address, without credentials.
-        address: String,
+        address: OneLine,
         /// Method and path.
-        request: String,
+        request: OneLine,
         /// The cause, for display.
         cause: OneLine,
     },
@@ -48,9 +48,9 @@ pub enum BackendError {
     #[error("{address}: {request} was answered with {answer}; it may have been applied")]
     OutcomeUnknown {
         /// The address, without credentials.
-        address: String,
+        address: OneLine,
         /// Method and path.
-        request: String,
+        request: OneLine,
         /// Status and the machine's message.
         answer: OneLine,
     },
@@ -58,9 +58,9 @@ pub enum BackendError {
     #[error("{address}: {request} was accepted, but its task failed: {message}")]
     TaskFailed {
         /// The address, without credentials.
-        address: String,
+        address: OneLine,
         /// Method and path.
-        request: String,
+        request: OneLine,
         /// The task's state and the machine's message.
         message: OneLine,
         /// True if the message proves that the task changed nothing. Otherwise observe the machine.
@@ -71,7 +71,7 @@ pub enum BackendError {
     #[error("{request} was not sent: {cause}")]
     NotSent {
         /// Method and path.
-        request: String,
+        request: OneLine,
         /// The cause, for display.
         cause: OneLine,
     },
@@ -79,7 +79,7 @@ pub enum BackendError {
     #[error("{address}: {cause}")]
     Untrusted {
         /// The address.
-        address: String,
+        address: OneLine,
         /// The certificate problem and its fix.
         cause: OneLine,
     },
@@ -87,7 +87,7 @@ pub enum BackendError {
     #[error("{address}: {cause}")]
     Withheld {
         /// The address, without credentials.
-        address: String,
+        address: OneLine,
         /// The reason, and the setting that allows it.
         cause: OneLine,
     },
@@ -95,7 +95,7 @@ pub enum BackendError {
     #[error("{address}: the BMC refused the credentials ({message})")]
     Unauthorized {
         /// The address.
-        address: String,
+        address: OneLine,
         /// The BMC's message.
         message: OneLine,
     },
@@ -103,9 +103,9 @@ pub enum BackendError {
     #[error("{address}: {request} was answered with {status}: {message}")]
     Rejected {
         /// The address, without credentials.
-        address: String,
+        address: OneLine,
         /// Method and path.
-        request: String,
+        request: OneLine,
         /// HTTP status.
         status: u16,
         /// The machine's message: Redfish extended information with message ID and resolution.
@@ -119,41 +119,41 @@ pub enum BackendError {
     #[error("{address}: {what}")]
     NoSystem {
         /// The BMC's address.
-        address: String,
+        address: OneLine,
         /// The systems that the BMC has.
-        what: String,
+        what: OneLine,
     },
     /// The system that manages servers does not have this server.
     #[error("{address}: {what}")]
     NoServer {
         /// The system's address.
-        address: String,
+        address: OneLine,
         /// The server's name, and where to find the existing names.
-        what: String,
+        what: OneLine,
     },
     /// Neither the server nor the configuration gives the server an identity that could be locked.
     #[error("{address}: {what}")]
     NoLockKey {
         /// The system's address.
-        address: String,
+        address: OneLine,
         /// The cause, and how to set a key.
-        what: String,
+        what: OneLine,
     },
     /// The machine does not support the operation.
     #[error("{address}: {what}")]
     Unsupported {
         /// The address.
-        address: String,
+        address: OneLine,
         /// The missing capability.
-        what: String,
+        what: OneLine,
     },
     /// A required API, object or part of an object is missing.
     #[error("{address}: {what}")]
     Missing {
         /// The address.
-        address: String,
+        address: OneLine,
         /// The missing item.
-        what: String,
+        what: OneLine,
     },
     /// Authentication or authorization failed. The message names the permissions that a role needs.
     #[error("{message}")]
@@ -165,9 +165,9 @@ pub enum BackendError {
     #[error("{address}: {request} was refused: {message}")]
     Invalid {
         /// The address, without credentials.
-        address: String,
+        address: OneLine,
         /// The request, in words.
-        request: String,
+        request: OneLine,
         /// The message, field by field.
         message: OneLine,
         /// The attribute behind the rejected field, for example `boot_configuration.image`.
@@ -183,16 +183,16 @@ pub enum BackendError {
     #[error("{address} is not the locked server: it reports {shown}; it was not changed")]
     OtherServer {
         /// The address.
-        address: String,
+        address: OneLine,
         /// The observed identifiers, and the lock for each.
-        shown: String,
+        shown: OneLine,
     },
     /// The server's Node, or the Node's Lease, could not be reached or changed. The server itself
     /// can be healthy.
     #[error("{what}: {cause}; {block}.kubeconfig or METAL_NODE_KUBECONFIG names its cluster")]
     Node {
         /// Leftovers on the Node, and their maintenance.
-        what: String,
+        what: OneLine,
         /// The related configuration block.
         block: &'static str,
         /// The cluster's error.
@@ -202,9 +202,9 @@ pub enum BackendError {
     #[error("{address}: {what}")]
     Protocol {
         /// The address.
-        address: String,
+        address: OneLine,
         /// The violation.
-        what: String,
+        what: OneLine,
     },
 }
 

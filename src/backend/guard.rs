@@ -50,7 +50,7 @@ pub async fn guarded<T>(ours: Arc<dyn StillOurs>, call: impl Future<Output = T> 
 pub async fn before_change(request: &str) -> Result<(), BackendError> {
     let asked = GUARD.try_with(|guard| guard.sent.swap(true, Ordering::Relaxed).then(|| Arc::clone(&guard.ours)));
     let Ok(Some(ours)) = asked else { return Ok(()) };
-    ours.check().await.map_err(|cause| BackendError::NotSent { request: request.to_owned(), cause: cause.into() })
+    ours.check().await.map_err(|cause| BackendError::NotSent { request: request.into(), cause: cause.into() })
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub(super) async fn run(engine: &Engine, command: ServerCommand, json: bool) -> 
             }
         }
         ServerCommand::History { key } => {
-            let lines = match audit_id(&LockKey(key.clone())) {
+            let lines = match audit_id(&LockKey::new(key.clone())) {
                 Some(id) => engine.store().audit(&id, LINES).await?,
                 None => Vec::new(),
             };

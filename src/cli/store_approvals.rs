@@ -85,7 +85,7 @@ impl OwnerCommands for InStore<'_> {
             not_before,
             expires,
         };
-        let uid = Uid(Uuid::now_v7().to_string());
+        let uid = Uid::new(Uuid::now_v7().to_string());
         let approval =
             self.engine.approve(&record.lock_key, &uid, &wish).await.map_err(|error| explained(error, self.engine))?;
         Ok(if as_json {

@@ -272,7 +272,7 @@ pub(super) mod tests {
         let waits = *phase == Phase::Pending;
         QueueRow {
             server: "node1".into(),
-            lock_key: LockKey("key".to_owned()),
+            lock_key: LockKey::new("key"),
             id: MaintenanceId::new("ops", "bios").unwrap(),
             state: phase.name(),
             position: usize::from(waits),

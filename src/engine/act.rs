@@ -401,8 +401,8 @@ mod tests {
     #[test]
     fn a_restart_that_may_have_been_carried_out_is_not_called_refused() {
         let failed = |nothing_changed| BackendError::TaskFailed {
-            address: "fake".to_owned(),
-            request: "POST reset".to_owned(),
+            address: "fake".into(),
+            request: "POST reset".into(),
             message: "the fan tray is missing".into(),
             nothing_changed,
         };

@@ -154,7 +154,7 @@ impl Engine {
         match machine.media(&[]).await {
             Ok(drives) => check.drives = drives,
             // Only virtual media is affected.
-            Err(BackendError::Unsupported { what, .. }) => check.no_drives = Some(what),
+            Err(BackendError::Unsupported { what, .. }) => check.no_drives = Some(what.into_raw()),
             Err(error) => check.failures.push(error),
         }
         if let Some(bmc) = bmc {

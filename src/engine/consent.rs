@@ -45,7 +45,7 @@ impl Engine {
     pub async fn claim(&self, wish: &ClaimWish) -> Result<(LockKey, Claim), EngineError> {
         let server = self.identify(&wish.server).await?;
         let key = server.key.clone();
-        let fresh = Uid(Uuid::now_v7().to_string());
+        let fresh = Uid::new(Uuid::now_v7().to_string());
         let mut made = None;
         self.store()
             .transact(&key, &mut |lock, _, now| {

@@ -51,12 +51,12 @@ impl Engine {
         let mut pruned = PrunedNodes::default();
         let views = self.store().view_all().await?;
         let all = nodes.cordons().await.map_err(|cause| BackendError::Node {
-            what: "the Nodes that maintenances left cordoned".to_owned(),
+            what: "the Nodes that maintenances left cordoned".into(),
             block: BLOCK,
             cause: Box::new(cause),
         });
         for cordon in all?.into_iter().filter(|cordon| cordon.store == self.store().id()) {
-            if let Some(RecordLookup::Active(_)) = self.store().find_uid(&Uid(cordon.uid.clone())).await? {
+            if let Some(RecordLookup::Active(_)) = self.store().find_uid(&Uid::new(cordon.uid.clone())).await? {
                 continue;
             }
             // An active maintenance can have drained the same Node again.
@@ -105,8 +105,8 @@ impl Engine {
 
     pub(super) fn drainer(&self, server: &str) -> Result<&Arc<dyn NodeDrain>, BackendError> {
         self.parts.nodes.drainer.as_ref().ok_or_else(|| BackendError::Unsupported {
-            address: server.to_owned(),
-            what: "its Node was drained through kubernetes_node, which this configuration does not have".to_owned(),
+            address: server.into(),
+            what: "its Node was drained through kubernetes_node, which this configuration does not have".into(),
         })
     }
 
@@ -132,7 +132,7 @@ pub(super) fn of_drain(record: &Maintenance, node: &str, cause: BackendError) ->
         _ if record.drained.is_some() => format!("Node {node}, which is drained for {id}"),
         _ => format!("Node {node}, which must be drained for {id}"),
     };
-    BackendError::Node { what, block: BLOCK, cause: Box::new(cause) }
+    BackendError::Node { what: what.into(), block: BLOCK, cause: Box::new(cause) }
 }
 
 /// A Node that a drive watches.
@@ -191,7 +191,7 @@ impl Reconciler<'_> {
             },
         };
         if let Some(uid) = &view.left_by {
-            view.held_by = match self.engine.store().find_uid(&Uid(uid.raw().to_owned())).await {
+            view.held_by = match self.engine.store().find_uid(&Uid::new(uid.raw().to_owned())).await {
                 Ok(Some(RecordLookup::Active(other))) => Some(format!("the maintenance {}", other.id).into()),
                 // A Node that an ended maintenance left cordoned is free.
                 Ok(_) => view.held_by,

@@ -127,7 +127,7 @@ impl Engine {
         systems: &[ExternalSystem],
     ) -> Result<(Uid, Option<(Fence, Driving)>), EngineError> {
         let request = EnqueueRequest {
-            uid: Uid(Uuid::now_v7().to_string()),
+            uid: Uid::new(Uuid::now_v7().to_string()),
             id: wish.id.clone(),
             owner: self.owner().to_owned(),
             spec: wish.spec.clone(),

@@ -75,7 +75,7 @@ impl Engine {
         let unnamed = || MaintenanceId::new("unknown", "unknown").ok();
         let gates = self.systems(&spec).await.unwrap_or_default();
         let request = asked.id.cloned().or_else(unnamed).map(|id| EnqueueRequest {
-            uid: Uid(Uuid::now_v7().to_string()),
+            uid: Uid::new(Uuid::now_v7().to_string()),
             id,
             owner: self.owner().to_owned(),
             spec,
@@ -87,7 +87,7 @@ impl Engine {
         });
         let Some(request) = request else {
             let forecast = Forecast { steps: Vec::new(), outlook: Outlook::Open, entered: None };
-            return PlannedRun { forecast, lock, leases: (*view.leases).clone(), uid: Uid(String::new()) };
+            return PlannedRun { forecast, lock, leases: (*view.leases).clone(), uid: Uid::new(String::new()) };
         };
         let run = Run::Hold(&request, WaitFor::InMaintenance);
         let view = LockView::new(std::sync::Arc::new(lock), (*view.leases).clone(), view.now);

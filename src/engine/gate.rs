@@ -221,11 +221,12 @@ impl Reconciler<'_> {
         let Some(holder) = self.holder() else { return Ok(None) };
         let Some(gate) = holder.gates.get(place) else { return Ok(None) };
         let link = self.engine.link(&self.server, gate)?.ok_or_else(|| BackendError::Unsupported {
-            address: self.server.clone(),
+            address: self.server.clone().into(),
             what: format!(
                 "this configuration does not reach {}, which received the maintenance's request",
                 gate.system.name
-            ),
+            )
+            .into(),
         })?;
         Ok(Some((link, wish_to(holder, Some(gate), self.engine.store().id()))))
     }

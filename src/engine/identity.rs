@@ -94,7 +94,7 @@ impl Engine {
         let system = has_siblings.then_some(path.as_str());
         let maker = manufacturer.unwrap_or_default();
         Sighting {
-            configured: lock_key.map(LockKey),
+            configured: lock_key.map(LockKey::new),
             uuid: uuid.as_deref().and_then(SystemUuid::read),
             serial: serial_number.and_then(|number| Alias::serial(&maker, &number, system)),
             address: Alias::address(&authority, &path),

@@ -52,7 +52,7 @@ impl Engine {
                  server_power would stop them. Replace the resource instead of changing it (-replace)"
             )
         };
-        Err(BackendError::Unsupported { address: record.server().to_owned(), what }.into())
+        Err(BackendError::Unsupported { address: record.server().into(), what: what.into() }.into())
     }
 
     /// Returns the gate kinds that apply to a record and are missing from it.

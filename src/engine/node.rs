@@ -52,9 +52,8 @@ impl Engine {
 
     fn leasing(&self, server: &str) -> Result<&Arc<dyn NodeLeasing>, BackendError> {
         self.parts.nodes.leasing.as_ref().ok_or_else(|| BackendError::Unsupported {
-            address: server.to_owned(),
-            what: "the Lease of its Node was taken through node_leases, which this configuration does not have"
-                .to_owned(),
+            address: server.into(),
+            what: "the Lease of its Node was taken through node_leases, which this configuration does not have".into(),
         })
     }
 
@@ -79,7 +78,7 @@ fn of_lease(record: &Maintenance, node: &str, cause: BackendError) -> BackendErr
         }
         _ => format!("the Lease of Node {node}, for {id}"),
     };
-    BackendError::Node { what, block: "node_leases", cause: Box::new(cause) }
+    BackendError::Node { what: what.into(), block: "node_leases", cause: Box::new(cause) }
 }
 
 impl Reconciler<'_> {

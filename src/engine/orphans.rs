@@ -202,7 +202,7 @@ impl Engine {
         if request.store != self.store().id() && !unsaid {
             return Ok(false);
         }
-        let record = match self.store().find_uid(&Uid(request.uid.clone())).await? {
+        let record = match self.store().find_uid(&Uid::new(request.uid.clone())).await? {
             // A completed operation has released its server, and its leftover request would act
             // later.
             Some(RecordLookup::Active(record)) if !record.is_made() => return Ok(false),
@@ -315,7 +315,7 @@ impl Engine {
         if request.store != self.store().id() {
             return None;
         }
-        let Ok(Some(RecordLookup::Active(record))) = self.store().find_uid(&Uid(request.uid.clone())).await else {
+        let Ok(Some(RecordLookup::Active(record))) = self.store().find_uid(&Uid::new(request.uid.clone())).await else {
             return None;
         };
         if record.phase != Phase::Pending {

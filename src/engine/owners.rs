@@ -119,7 +119,7 @@ impl Engine {
         uid: &Uid,
     ) -> Result<Option<ExternalClaimView>, EngineError> {
         self.owns_claim(there, &wanted.id()).await?;
-        self.retry_conflicts(|| there.claim(wanted, Some(&uid.0))).await?;
+        self.retry_conflicts(|| there.claim(wanted, Some(uid.raw()))).await?;
         Ok(there.claim_view(&wanted.id(), true).await?)
     }
 
@@ -135,7 +135,7 @@ impl Engine {
     fn as_claim(claim: &ExternalClaimView, server: &str) -> Option<Claim> {
         let owner = claim.owner.clone()?;
         Some(Claim {
-            uid: Uid(claim.uid.clone()),
+            uid: Uid::new(claim.uid.clone()),
             id: claim.id.parse().ok()?,
             contact: claim.contact.clone(),
             server: server.into(),
@@ -172,9 +172,9 @@ impl Engine {
     ) -> Result<Option<String>, EngineError> {
         let deadline = self.parts.clock.monotonic() + control.timeout;
         self.owns_claim(there, id).await?;
-        self.retry_conflicts(|| there.unclaim(id, &uid.0)).await?;
+        self.retry_conflicts(|| there.unclaim(id, uid.raw())).await?;
         loop {
-            let why = match there.kept(id, &uid.0, server).await {
+            let why = match there.kept(id, uid.raw(), server).await {
                 Ok(None) => return Ok(None),
                 Ok(Some(why)) => why,
                 Err(error) if error.is_transient() => format!("the cluster: {error}"),

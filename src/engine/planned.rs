@@ -118,13 +118,13 @@ mod tests {
 
     #[test]
     fn two_lasting_maintenances_clash_unless_one_expires_in_time() {
-        let key = LockKey("k".to_owned());
+        let key = LockKey::new("k");
         for (expires, clash) in [(None, true), (Some(2), true), (Some(1), false)] {
             let (plan, expires_after) = (PlannedRequests::default(), expires.map(Duration::from_hours));
             assert_eq!(plan.add_lasting(&key, Lasting { expires_after, ..lasting("a") }, plan.begin()), None);
             let found = plan.add_lasting(&key, lasting("b"), plan.begin());
             assert_eq!(found, clash.then(|| name("a")), "{expires:?}");
-            assert_eq!(plan.add_lasting(&LockKey("other".to_owned()), lasting("c"), plan.begin()), None);
+            assert_eq!(plan.add_lasting(&LockKey::new("other"), lasting("c"), plan.begin()), None);
         }
         // A replacement is reviewed twice.
         let plan = PlannedRequests::default();
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_turn_applies_before_a_dependent_maintenance() {
-        let key = LockKey("k".to_owned());
+        let key = LockKey::new("k");
         let plan = PlannedRequests::default();
         assert_eq!(plan.add_turn(&key, name("op")), None);
         plan.end_turn(&key, &name("op"));

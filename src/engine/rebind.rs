@@ -33,8 +33,8 @@ impl Engine {
         key: Option<&str>,
         reason: &str,
     ) -> Result<Rebound, EngineError> {
-        let to =
-            key.map(|key| SystemUuid::read(key).map_or_else(|| LockKey(key.trim().to_owned()), SystemUuid::lock_key));
+        let to = key
+            .map(|key| SystemUuid::read(key).map_or_else(|| LockKey::new(key.trim().to_owned()), SystemUuid::lock_key));
         let aliases: Vec<Alias> =
             identifiers.iter().map(|text| Alias::read(text).unwrap_or_else(|| Alias::name(text))).collect();
         let mut places = self.places(&aliases).await?;
@@ -65,7 +65,7 @@ impl Engine {
             self.store().transact(key, &mut |lock, _, now| asked(lock, now)).await?;
         }
         if let Some(to) = &to
-            && let Some(uuid) = SystemUuid::read(&to.0)
+            && let Some(uuid) = SystemUuid::read(to.raw())
         {
             let alias = uuid.alias();
             if self.places(std::slice::from_ref(&alias)).await?.is_empty() {

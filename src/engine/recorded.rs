@@ -59,7 +59,10 @@ impl Reconciler<'_> {
         let left = end.saturating_sub(self.engine.parts.clock.monotonic()).max(LAST_TRY);
         within(left, request).await.unwrap_or_else(|| {
             let address = self.engine.store().address();
-            Err(StoreError::Unavailable { address, cause: "it did not answer before the time limit".into() })
+            Err(StoreError::Unavailable {
+                address: address.into(),
+                cause: "it did not answer before the time limit".into(),
+            })
         })
     }
 

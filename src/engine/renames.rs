@@ -29,9 +29,9 @@ impl Engine {
 
     fn write_announcement(&self, uid: &Uid, successor: Option<&MaintenanceId>) -> io::Result<()> {
         let place = self.place()?;
-        let file = private_folder()?.join(digest(&format!("{place}\n{}", uid.0)) + SUFFIX);
+        let file = private_folder()?.join(digest(&format!("{place}\n{}", uid.raw())) + SUFFIX);
         match successor {
-            Some(id) => fs::write(file, format!("{place}\n{id}\n{}", uid.0)),
+            Some(id) => fs::write(file, format!("{place}\n{id}\n{}", uid.raw())),
             None => fs::remove_file(file).or_else(|error| match error.kind() {
                 io::ErrorKind::NotFound => Ok(()),
                 _ => Err(error),
@@ -47,7 +47,7 @@ impl Engine {
         let files = entries.flatten().map(|entry| entry.path()).filter(|path| is_announcement(path)).take(MOST);
         files.filter_map(|path| fs::read_to_string(path).ok()).find_map(|text| {
             let [its_place, its_id, uid] = text.lines().collect::<Vec<_>>()[..] else { return None };
-            (its_place == place && its_id == id).then(|| Uid(uid.to_owned()))
+            (its_place == place && its_id == id).then(|| Uid::new(uid))
         })
     }
 

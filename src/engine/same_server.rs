@@ -114,6 +114,6 @@ impl Engine {
         self.follow(&mut places).await?;
         let Some(shown) = another_server(&seen, key, &places) else { return Ok(None) };
         let shown: Vec<String> = shown.iter().map(ToString::to_string).collect();
-        Ok(Some(BackendError::OtherServer { address: machine.address(), shown: shown.join(", ") }))
+        Ok(Some(BackendError::OtherServer { address: machine.address().into(), shown: shown.join(", ").into() }))
     }
 }

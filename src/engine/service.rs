@@ -9,7 +9,10 @@ use super::{act::LookError, drive::Reconciler};
 
 /// Returns the error for a server without an external service.
 fn unsupported(machine: &dyn Machine) -> BackendError {
-    BackendError::Unsupported { address: machine.address(), what: "its backend does not support services".to_owned() }
+    BackendError::Unsupported {
+        address: machine.address().into(),
+        what: "its backend does not support services".into(),
+    }
 }
 
 impl Reconciler<'_> {

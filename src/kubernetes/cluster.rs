@@ -214,7 +214,7 @@ impl Cluster {
     }
 
     fn misconfigured(&self, cause: String) -> ClusterError {
-        ClusterError::Configuration { address: self.address(), cause: cause.into() }
+        ClusterError::Configuration { address: self.address().into(), cause: cause.into() }
     }
 
     /// Sends a request within a time limit and converts its error. Retries after 429. Retries once
@@ -274,7 +274,8 @@ mod tests {
             let cluster = Cluster::new(settings.clone(), Arc::new(SystemClock::default()));
             let asked = cluster.call(request, |client| async move { client.apiserver_version().await }).await;
             let address = settings.host.clone().unwrap();
-            let expected = ClusterError::Unreachable { address, cause: "no answer within 0.05s".into() };
+            let expected =
+                ClusterError::Unreachable { address: address.into(), cause: "no answer within 0.05s".into() };
             assert_eq!(asked.map(|_| ()), Err(expected));
         }
     }

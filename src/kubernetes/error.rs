@@ -30,7 +30,7 @@ pub enum ClusterError {
     #[error("{address}: {cause}")]
     Configuration {
         /// The configured source.
-        address: String,
+        address: OneLine,
         /// The problem.
         cause: OneLine,
     },
@@ -38,7 +38,7 @@ pub enum ClusterError {
     #[error("{address}: {cause}")]
     Unreachable {
         /// The address.
-        address: String,
+        address: OneLine,
         /// The cause, for display.
         cause: OneLine,
     },
@@ -46,9 +46,9 @@ pub enum ClusterError {
     #[error("{address}: the reply to {request} was lost ({cause}); it may have been applied")]
     ReplyLost {
         /// The address.
-        address: String,
+        address: OneLine,
         /// Verb, resource and name.
-        request: String,
+        request: OneLine,
         /// The cause, for display.
         cause: OneLine,
     },
@@ -56,7 +56,7 @@ pub enum ClusterError {
     #[error("{address}: the cluster does not accept the credentials: {message}")]
     Unauthorized {
         /// The address, without credentials.
-        address: String,
+        address: OneLine,
         /// The message.
         message: OneLine,
     },
@@ -67,13 +67,13 @@ pub enum ClusterError {
     )]
     Forbidden {
         /// The address, without credentials.
-        address: String,
+        address: OneLine,
         /// Verb, resource and name.
-        request: String,
+        request: OneLine,
         /// The missing verb.
         verb: &'static str,
         /// The resource with its group, and the namespace if it has one.
-        resource: String,
+        resource: OneLine,
         /// The message.
         message: OneLine,
     },
@@ -81,9 +81,9 @@ pub enum ClusterError {
     #[error("{address}: a cluster policy denied {request}; roles do not affect it: {message}")]
     Denied {
         /// The address, without credentials.
-        address: String,
+        address: OneLine,
         /// Verb, resource and name.
-        request: String,
+        request: OneLine,
         /// The message.
         message: OneLine,
     },
@@ -91,25 +91,25 @@ pub enum ClusterError {
     #[error("{address}: {request}: not found")]
     NotFound {
         /// The address, without credentials.
-        address: String,
+        address: OneLine,
         /// Verb, resource and name.
-        request: String,
+        request: OneLine,
     },
     /// The object already exists (409 `AlreadyExists`).
     #[error("{address}: {request}: it already exists")]
     AlreadyExists {
         /// The address, without credentials.
-        address: String,
+        address: OneLine,
         /// Verb, resource and name.
-        request: String,
+        request: OneLine,
     },
     /// Another author changed the object or owns a field (409 `Conflict`).
     #[error("{address}: {request}: {message}")]
     Conflict {
         /// The address, without credentials.
-        address: String,
+        address: OneLine,
         /// Verb, resource and name.
-        request: String,
+        request: OneLine,
         /// The message; for field conflicts it names the managers.
         message: OneLine,
     },
@@ -118,9 +118,9 @@ pub enum ClusterError {
     #[error("{address}: {request}: {message}")]
     Expired {
         /// The address, without credentials.
-        address: String,
+        address: OneLine,
         /// Verb, resource and name.
-        request: String,
+        request: OneLine,
         /// The message.
         message: OneLine,
     },
@@ -128,9 +128,9 @@ pub enum ClusterError {
     #[error("{address}: the API server is overloaded ({request}: {message})")]
     Busy {
         /// The address, without credentials.
-        address: String,
+        address: OneLine,
         /// Verb, resource and name.
-        request: String,
+        request: OneLine,
         /// The message.
         message: OneLine,
         /// The requested pause.
@@ -140,9 +140,9 @@ pub enum ClusterError {
     #[error("{address}: {request} was refused: {message}")]
     Invalid {
         /// The address, without credentials.
-        address: String,
+        address: OneLine,
         /// Verb, resource and name.
-        request: String,
+        request: OneLine,
         /// The message.
         message: OneLine,
         /// The rejected fields, if the server listed them.
@@ -152,9 +152,9 @@ pub enum ClusterError {
     #[error("{address}: {request} was answered with {code}: {message}")]
     Rejected {
         /// The address, without credentials.
-        address: String,
+        address: OneLine,
         /// Verb, resource and name.
-        request: String,
+        request: OneLine,
         /// HTTP status.
         code: u16,
         /// The message.
@@ -164,11 +164,11 @@ pub enum ClusterError {
     #[error("{address}: {request}: {what}")]
     Protocol {
         /// The address, without credentials.
-        address: String,
+        address: OneLine,
         /// Verb, resource and name.
-        request: String,
+        request: OneLine,
         /// The violation.
-        what: String,
+        what: OneLine,
     },
 }
 
@@ -194,9 +194,9 @@ impl ClusterError {
 
     fn no_reply(request: RequestInfo<'_>, address: &str, cause: String) -> Self {
         if request.writes() {
-            Self::ReplyLost { address: address.to_owned(), request: request.to_string(), cause: cause.into() }
+            Self::ReplyLost { address: address.into(), request: request.to_string().into(), cause: cause.into() }
         } else {
-            Self::Unreachable { address: address.to_owned(), cause: cause.into() }
+            Self::Unreachable { address: address.into(), cause: cause.into() }
         }
     }
 
@@ -205,16 +205,16 @@ impl ClusterError {
         let at = || address.to_owned();
         match error {
             kube::Error::Api(status) => Self::said(&status, request, address),
-            kube::Error::Auth(error) => Self::Unauthorized { address: at(), message: chain(&error).into() },
+            kube::Error::Auth(error) => Self::Unauthorized { address: at().into(), message: chain(&error).into() },
             kube::Error::Service(error) => {
                 let never_sent = any(&*error, hyper_util::client::legacy::Error::is_connect);
                 let late = any(&*error, |error: &io::Error| error.kind() == io::ErrorKind::TimedOut);
                 match chain(&*error) {
                     // Connection and request timeouts race, so both produce the same error.
                     _ if never_sent && late => {
-                        Self::Unreachable { address: at(), cause: no_answer_within(limit).into() }
+                        Self::Unreachable { address: at().into(), cause: no_answer_within(limit).into() }
                     }
-                    cause if never_sent => Self::Unreachable { address: at(), cause: cause.into() },
+                    cause if never_sent => Self::Unreachable { address: at().into(), cause: cause.into() },
                     cause => Self::no_reply(request, address, cause),
                 }
             }
@@ -222,10 +222,12 @@ impl ClusterError {
                 Self::no_reply(request, address, chain(&error))
             }
             error @ (kube::Error::InferConfig(_) | kube::Error::InferKubeconfig(_) | kube::Error::RustlsTls(_)) => {
-                Self::Configuration { address: at(), cause: chain(&error).into() }
+                Self::Configuration { address: at().into(), cause: chain(&error).into() }
             }
             // A write could have been applied even if its answer is unreadable.
-            error => Self::Protocol { address: at(), request: request.to_string(), what: chain(&error) },
+            error => {
+                Self::Protocol { address: at().into(), request: request.to_string().into(), what: chain(&error).into() }
+            }
         }
     }
 
@@ -234,26 +236,28 @@ impl ClusterError {
         let message = status.message.clone();
         let details = status.details.as_ref();
         match (status.code, status.reason.as_str()) {
-            (401, _) => Self::Unauthorized { address, message: message.into() },
-            (403, _) if is_of_admission(&message) => Self::Denied { address, request, message: message.into() },
+            (401, _) => Self::Unauthorized { address: address.into(), message: message.into() },
+            (403, _) if is_of_admission(&message) => {
+                Self::Denied { address: address.into(), request: request.into(), message: message.into() }
+            }
             (403, _) => Self::Forbidden {
-                address,
-                request,
+                address: address.into(),
+                request: request.into(),
                 verb: missing_verb(asked.verb, &message),
                 resource: match asked.namespace {
-                    Some(namespace) => format!("{:?} in namespace {namespace:?}", asked.resource),
-                    None => format!("{:?}", asked.resource),
+                    Some(namespace) => format!("{:?} in namespace {namespace:?}", asked.resource).into(),
+                    None => format!("{:?}", asked.resource).into(),
                 },
                 message: message.into(),
             },
-            (404, _) => Self::NotFound { address, request },
-            (409, "AlreadyExists") => Self::AlreadyExists { address, request },
-            (409, _) => Self::Conflict { address, request, message: message.into() },
-            (410, _) => Self::Expired { address, request, message: message.into() },
+            (404, _) => Self::NotFound { address: address.into(), request: request.into() },
+            (409, "AlreadyExists") => Self::AlreadyExists { address: address.into(), request: request.into() },
+            (409, _) => Self::Conflict { address: address.into(), request: request.into(), message: message.into() },
+            (410, _) => Self::Expired { address: address.into(), request: request.into(), message: message.into() },
             (429, _) => {
                 let seconds = details.map_or(0, |details| details.retry_after_seconds);
                 let retry_after = (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)));
-                Self::Busy { address, request, message: message.into(), retry_after }
+                Self::Busy { address: address.into(), request: request.into(), message: message.into(), retry_after }
             }
             // For an unknown field, strict validation returns 500 without a reason (observed with
             // kube-apiserver 1.36).
@@ -267,14 +271,23 @@ impl ClusterError {
                         problem: cause.message.clone().into(),
                     })
                     .collect();
-                Self::Invalid { address, request, message: message.into(), fields }
+                Self::Invalid { address: address.into(), request: request.into(), message: message.into(), fields }
             }
             (500, "") if message.contains("field not declared in schema") || message.contains("unknown field") => {
-                Self::Invalid { address, request, message: message.into(), fields: Vec::new() }
+                Self::Invalid {
+                    address: address.into(),
+                    request: request.into(),
+                    message: message.into(),
+                    fields: Vec::new(),
+                }
             }
             // The server timed out, but the operation could still be applied.
-            (504, _) if asked.writes() => Self::ReplyLost { address, request, cause: message.into() },
-            (code, _) => Self::Rejected { address, request, code, message: message.into() },
+            (504, _) if asked.writes() => {
+                Self::ReplyLost { address: address.into(), request: request.into(), cause: message.into() }
+            }
+            (code, _) => {
+                Self::Rejected { address: address.into(), request: request.into(), code, message: message.into() }
+            }
         }
     }
 }

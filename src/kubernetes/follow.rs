@@ -188,9 +188,9 @@ impl Replica {
             self.known().replace(read);
             return page.metadata.resource_version.filter(|version| !version.is_empty()).ok_or_else(|| {
                 ClusterError::Protocol {
-                    address: self.cluster.address(),
-                    request: self.request("list").to_string(),
-                    what: "the list lacks a resourceVersion".to_owned(),
+                    address: self.cluster.address().into(),
+                    request: self.request("list").to_string().into(),
+                    what: "the list lacks a resourceVersion".into(),
                 }
             });
         }

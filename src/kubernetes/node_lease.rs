@@ -163,7 +163,12 @@ impl NodeLeases {
     fn contended(&self, node: &str) -> NodeLeaseError {
         let message = "other writers changed it at the same time in every attempt".to_owned();
         let request = self.request("update", &name(node)).to_string();
-        ClusterError::Conflict { address: self.cluster.address(), request, message: message.into() }.into()
+        ClusterError::Conflict {
+            address: self.cluster.address().into(),
+            request: request.into(),
+            message: message.into(),
+        }
+        .into()
     }
 
     async fn get(&self, node: &str) -> Result<Option<Lease>, ClusterError> {

@@ -20,8 +20,11 @@ impl Cluster {
             Ok(reply.headers().get("date").and_then(|date| date.to_str().ok()).map(str::to_owned))
         });
         let date = Box::pin(asked).await?;
-        let wrong =
-            |what: String| ClusterError::Protocol { address: self.address(), request: request.to_string(), what };
+        let wrong = |what: String| ClusterError::Protocol {
+            address: self.address().into(),
+            request: request.to_string().into(),
+            what: what.into(),
+        };
         let date = date.ok_or_else(|| wrong("the answer lacks a Date".to_owned()))?;
         let at = rfc2822::parse(&date).map_err(|error| wrong(format!("the Date {date:?}: {error}")))?;
         // Halfway through the reported second.

@@ -198,7 +198,7 @@ pub fn runner(env: &Environment, run: Option<String>) -> Runner {
     let named = || env.get("USER").or_else(|| env.get("LOGNAME")).or_else(|| env.get("USERNAME")).map(str::to_owned);
     let user = job.user.or_else(named).or_else(account);
     Runner {
-        id: RunnerId(Uuid::new_v4().to_string()),
+        id: RunnerId::new(Uuid::new_v4().to_string()),
         user: user.unwrap_or_else(|| "an unknown user".to_owned()).into(),
         host: host(fs::read_to_string("/proc/sys/kernel/hostname").ok().as_deref(), env).into(),
         pid: std::process::id(),

@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn a_quarter_is_kept_for_the_release() {
-        let (about, key) = (StoreErrors::new("here"), LockKey("k".into()));
+        let (about, key) = (StoreErrors::new("here"), LockKey::new("k"));
         check(&about, &key, 75, 100, "records").unwrap();
         let refused = check(&about, &key, 76, 100, "records").unwrap_err();
         assert!(matches!(refused, StoreError::Forbidden { .. }), "{refused}");

@@ -15,7 +15,7 @@ pub enum StoreError {
     #[error("the coordination store {address} cannot be used: {cause}")]
     Unavailable {
         /// The store, without credentials.
-        address: String,
+        address: OneLine,
         /// The cause, for people.
         cause: OneLine,
     },
@@ -24,7 +24,7 @@ pub enum StoreError {
     #[error("the coordination store {address} accepts no changes: {cause}")]
     Unwritable {
         /// The store, without credentials.
-        address: String,
+        address: OneLine,
         /// The cause, for people.
         cause: OneLine,
     },
@@ -32,7 +32,7 @@ pub enum StoreError {
     #[error("the coordination store {address} denied access: {cause}")]
     Forbidden {
         /// The store, without credentials.
-        address: String,
+        address: OneLine,
         /// The cause, for people.
         cause: OneLine,
     },
@@ -40,7 +40,7 @@ pub enum StoreError {
     #[error("the coordination store {address} is not used: {cause}")]
     Untrusted {
         /// The store, without credentials.
-        address: String,
+        address: OneLine,
         /// The users with write access, and the fix.
         cause: OneLine,
     },
@@ -48,7 +48,7 @@ pub enum StoreError {
     #[error("the coordination store {address} cannot be read: {cause}")]
     Unreadable {
         /// The store, without credentials.
-        address: String,
+        address: OneLine,
         /// The cause, for people.
         cause: OneLine,
     },
@@ -67,7 +67,7 @@ pub enum StoreError {
     #[error("{server} was {bound} but is now {found}")]
     OtherIdentity {
         /// The server's name.
-        server: String,
+        server: OneLine,
         /// The bound key.
         bound: LockKey,
         /// The key found now.
@@ -78,7 +78,7 @@ pub enum StoreError {
     #[error("the coordination store {address} went back in time: {cause}")]
     WentBack {
         /// The store, without credentials.
-        address: String,
+        address: OneLine,
         /// The revision read before, and the current revision.
         cause: OneLine,
     },
@@ -89,15 +89,15 @@ pub enum StoreError {
     )]
     NoSuchLine {
         /// The store, without credentials.
-        address: String,
+        address: OneLine,
         /// The line's id.
-        id: String,
+        id: OneLine,
     },
     /// An import requires an empty store.
     #[error("the coordination store {address} is not empty")]
     InUse {
         /// The store, without credentials.
-        address: String,
+        address: OneLine,
     },
 }
 

@@ -73,19 +73,19 @@ mod tests {
 
     #[test]
     fn a_lock_is_stored_with_its_format_and_read_back() {
-        let mut lock = ServerLock::new(LockKey("k".into()));
+        let mut lock = ServerLock::new(LockKey::new("k"));
         assert_eq!(StoredSlot::of(&lock), None);
-        lock.slot = Some(LockHolder { uid: Uid("u".into()), since: jiff::Timestamp::UNIX_EPOCH, acting: None });
+        lock.slot = Some(LockHolder { uid: Uid::new("u"), since: jiff::Timestamp::UNIX_EPOCH, acting: None });
         lock.extension.effects.push(crate::maintenance::effects::PendingEffect {
-            root: Uid("u".into()),
-            by: Uid("u".into()),
+            root: Uid::new("u"),
+            by: Uid::new("u"),
             action: crate::maintenance::step::Action::Eject { slot: "Cd".into() },
             at: jiff::Timestamp::UNIX_EPOCH,
             until: jiff::Timestamp::UNIX_EPOCH,
         });
         let text = serde_json::to_string(&StoredSlot::of(&lock)).unwrap();
         assert!(text.starts_with("{\"format\":1,"), "{text}");
-        let mut back = ServerLock::new(LockKey("k".into()));
+        let mut back = ServerLock::new(LockKey::new("k"));
         StoredSlot::into_lock(serde_json::from_str(&text).unwrap(), &mut back);
         assert_eq!(back, lock);
     }

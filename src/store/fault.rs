@@ -23,37 +23,37 @@ impl StoreErrors {
     }
 
     pub(super) fn unavailable(&self, cause: impl Into<OneLine>) -> StoreError {
-        StoreError::Unavailable { address: self.0.to_string(), cause: cause.into() }
+        StoreError::Unavailable { address: self.0.to_string().into(), cause: cause.into() }
     }
 
     pub(super) fn unwritable(&self, cause: impl Into<OneLine>) -> StoreError {
-        StoreError::Unwritable { address: self.0.to_string(), cause: cause.into() }
+        StoreError::Unwritable { address: self.0.to_string().into(), cause: cause.into() }
     }
 
     pub(super) fn untrusted(&self, cause: impl Into<OneLine>) -> StoreError {
-        StoreError::Untrusted { address: self.0.to_string(), cause: cause.into() }
+        StoreError::Untrusted { address: self.0.to_string().into(), cause: cause.into() }
     }
 
     pub(super) fn unreadable(&self, cause: impl Into<OneLine>) -> StoreError {
-        StoreError::Unreadable { address: self.0.to_string(), cause: cause.into() }
+        StoreError::Unreadable { address: self.0.to_string().into(), cause: cause.into() }
     }
 
     pub(super) fn forbidden(&self, cause: impl Into<OneLine>) -> StoreError {
-        StoreError::Forbidden { address: self.0.to_string(), cause: cause.into() }
+        StoreError::Forbidden { address: self.0.to_string().into(), cause: cause.into() }
     }
 
     /// The store returned older data than before.
     pub(super) fn went_back(&self, cause: String) -> StoreError {
-        StoreError::WentBack { address: self.0.to_string(), cause: cause.into() }
+        StoreError::WentBack { address: self.0.to_string().into(), cause: cause.into() }
     }
 
     pub(super) fn no_such_line(&self, id: &str) -> StoreError {
-        StoreError::NoSuchLine { address: self.0.to_string(), id: id.to_owned() }
+        StoreError::NoSuchLine { address: self.0.to_string().into(), id: id.into() }
     }
 
     /// The store is not empty.
     pub(super) fn in_use(&self) -> StoreError {
-        StoreError::InUse { address: self.0.to_string() }
+        StoreError::InUse { address: self.0.to_string().into() }
     }
 
     pub(super) fn record(&self, what: impl Display, error: impl Display) -> StoreError {

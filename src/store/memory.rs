@@ -172,7 +172,7 @@ impl Store for MemoryStore {
         let mut state = self.state();
         match state.bindings.get(server) {
             Some(bound) if bound != key && !rebind => {
-                Err(StoreError::OtherIdentity { server: server.to_owned(), bound: bound.clone(), found: key.clone() })
+                Err(StoreError::OtherIdentity { server: server.into(), bound: bound.clone(), found: key.clone() })
             }
             _ => {
                 state.bindings.insert(server.to_owned(), key.clone());
@@ -198,7 +198,7 @@ impl Store for MemoryStore {
             AuditStart::After(position) => after = position.number,
             AuditStart::AfterId(id) => {
                 let found = state.audit.iter().find(|(number, _)| number.to_string() == *id);
-                let missing = || StoreError::NoSuchLine { address: self.address(), id: id.clone() };
+                let missing = || StoreError::NoSuchLine { address: self.address().into(), id: id.clone().into() };
                 after = found.ok_or_else(missing)?.0;
             }
         }
@@ -228,7 +228,7 @@ impl Store for MemoryStore {
 
     async fn fill(&self, contents: &Contents) -> Result<(), StoreError> {
         if !self.contents().await?.is_empty() {
-            return Err(StoreError::InUse { address: self.address() });
+            return Err(StoreError::InUse { address: self.address().into() });
         }
         let mut state = self.state();
         state.locks = contents.locks.iter().map(|lock| (lock.key.clone(), Arc::new(lock.clone()))).collect();
@@ -255,7 +255,7 @@ impl Store for MemoryStore {
     async fn claim_sweep(&self, _: &RunnerId, length: Duration) -> Result<bool, StoreError> {
         let now = self.clock.now();
         let mut state = self.state();
-        let sweeper = RunnerId(SWEEPER.to_owned());
+        let sweeper = RunnerId::new(SWEEPER);
         if state.leases.get(&sweeper).is_some_and(|until| *until > now) {
             return Ok(false);
         }

@@ -40,7 +40,7 @@ impl Patience {
 
     fn silent(&self, limit: Duration) -> StoreError {
         let cause = format!("it did not answer within {}", shown_duration(limit));
-        StoreError::Unavailable { address: self.address.to_string(), cause: cause.into() }
+        StoreError::Unavailable { address: self.address.to_string().into(), cause: cause.into() }
     }
 
     fn ran_out(&self) -> std::sync::MutexGuard<'_, Option<Duration>> {

@@ -61,7 +61,7 @@ impl StoppableStore {
             () = over => {
                 self.given_up.store(true, Ordering::Release);
                 Err(StoreError::Unavailable {
-                    address: self.inner.address(),
+                    address: self.inner.address().into(),
                     cause: "it did not answer before this process had to stop".into(),
                 })
             }

@@ -194,7 +194,7 @@ mod tests {
     }
 
     fn key(name: &str) -> LockKey {
-        LockKey(name.to_owned())
+        LockKey::new(name)
     }
 
     async fn send(

@@ -343,7 +343,7 @@ impl Supervisor {
         match word {
             "looked" => return process.looks = false,
             "asked" | "held" => {
-                let uid = Uid(rest.to_owned());
+                let uid = Uid::new(rest);
                 // Invariant: each name has exactly one record.
                 if hold.uid.get_or_insert_with(|| uid.clone()) != &uid {
                     self.problems.push(format!("{} has two records: {:?} and {uid}", order.hold(), hold.uid));

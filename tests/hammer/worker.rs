@@ -93,7 +93,7 @@ pub struct Order {
 impl Order {
     pub fn text(&self) -> String {
         let Self { number, attempt, server, from, uid, elsewhere } = self;
-        let uid = uid.as_ref().map_or("-", |uid| &uid.0);
+        let uid = uid.as_ref().map_or("-", |uid| uid.raw());
         format!("{number} {attempt} {server} {from:?} {uid} {elsewhere}")
     }
 
@@ -104,7 +104,7 @@ impl Order {
             attempt: words[1].parse().unwrap(),
             server: words[2].to_owned(),
             from: words[3].parse().unwrap(),
-            uid: Some(words[4]).filter(|uid| *uid != "-").map(|uid| Uid(uid.to_owned())),
+            uid: Some(words[4]).filter(|uid| *uid != "-").map(Uid::new),
             elsewhere: words[5].parse().unwrap(),
         }
     }

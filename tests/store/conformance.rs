@@ -109,7 +109,7 @@ pub async fn a_key_nobody_asked_for_is_empty(bench: &Bench) {
     assert!(view.lock.slot.is_none() && view.leases.0.is_empty());
     assert_eq!(store.view_all().await.unwrap(), []);
     assert_eq!(store.find(&id("a")).await.unwrap(), None);
-    assert_eq!(store.find_uid(&Uid("u".into())).await.unwrap(), None);
+    assert_eq!(store.find_uid(&Uid::new("u")).await.unwrap(), None);
     assert_eq!(store.audit(&id("a"), 10).await.unwrap(), []);
     assert_eq!(store.binding("node-1").await.unwrap(), None);
     let again = bench.open().await;
@@ -139,8 +139,8 @@ pub async fn what_one_handle_wrote_the_other_reads_unchanged(bench: &Bench) {
 pub async fn what_else_is_known_of_a_lock_is_kept(bench: &Bench) {
     let (one, other, k) = (bench.open().await, bench.open().await, key("k"));
     let effect = PendingEffect {
-        root: Uid("gone".into()),
-        by: Uid("gone".into()),
+        root: Uid::new("gone"),
+        by: Uid::new("gone"),
         action: Action::Reset(ResetType::GracefulShutdown),
         at: Timestamp::UNIX_EPOCH,
         until: Timestamp::MAX,
@@ -451,7 +451,7 @@ pub async fn the_whole_queue_is_one_sorted_read(bench: &Bench) {
     let (uid, generation) = hold(&*store, &key("over"), &request("over", 9)).await;
     finish(&*store, &key("over"), &uid, generation).await.unwrap();
     let all = bench.open().await.view_all().await.unwrap();
-    let keys: Vec<_> = all.iter().map(|view| view.lock.key.0.as_str()).collect();
+    let keys: Vec<_> = all.iter().map(|view| view.lock.key.raw()).collect();
     assert_eq!(keys, ["a", "m", "z"]);
     for view in all {
         assert_eq!(view.leases.0.len(), 2, "each view contains only its own leases");
@@ -933,10 +933,10 @@ pub async fn a_key_may_hold_any_text(bench: &Bench) {
     texts.dedup();
     for (n, text) in texts.iter().enumerate() {
         let n = u32::try_from(n).unwrap();
-        join(&*store, &LockKey(text.clone()), &request(&format!("m{n}"), n)).await.unwrap();
+        join(&*store, &LockKey::new(text.clone()), &request(&format!("m{n}"), n)).await.unwrap();
     }
     let all = bench.open().await.view_all().await.unwrap();
-    let keys: Vec<_> = all.iter().map(|view| view.lock.key.0.clone()).collect();
+    let keys: Vec<_> = all.iter().map(|view| view.lock.key.raw().to_owned()).collect();
     assert_eq!(keys, texts);
     for view in all {
         assert_eq!(view.lock.active.len(), 1, "{:?}", view.lock.key);
@@ -974,10 +974,10 @@ pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
         let chance = chance.rng();
         let store = &handles[chance.random_range(0..2)];
         let hostile = HOSTILE[chance.random_range(0..HOSTILE.len())];
-        let this = LockKey(HOSTILE[chance.random_range(0..3)].to_owned());
+        let this = LockKey::new(HOSTILE[chance.random_range(0..3)].to_owned());
         let other = uids.get(chance.random_range(0..uids.len().max(1))).cloned();
         let (event, who) = (chance.random_range(0..11), chance.random_range(0..5));
-        let uid = Uid(format!("{hostile}-{step}"));
+        let uid = Uid::new(format!("{hostile}-{step}"));
         match event {
             0..=2 => {
                 let mut wish = EnqueueRequest { uid: uid.clone(), ..request(&format!("m{who}"), who) };
@@ -1065,7 +1065,7 @@ pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
         assert_eq!(bound.0, bound.1);
         assert_eq!(store.binding(hostile).await.unwrap(), Some(key("b")));
         assert_eq!(handles[1].find(&id("m0")).await, memory.find(&id("m0")).await, "{step}");
-        assert_eq!(store.find_uid(&Uid(hostile.to_owned())).await, Ok(None));
+        assert_eq!(store.find_uid(&Uid::new(hostile)).await, Ok(None));
     }
     let (mut found, expected) = (handles[0].contents().await.unwrap(), memory.contents().await.unwrap());
     assert_eq!(found.violations(), [""; 0]);
@@ -1092,7 +1092,7 @@ pub async fn a_record_that_cannot_be_read_keeps_its_server_and_nothing_else(benc
     join(&*one, &key("k"), &request("waits", 2)).await.unwrap();
     hold(&*one, &key("other"), &request("fine", 3)).await;
     (damage.record)(
-        &uid.0,
+        uid.raw(),
         "{\"from\": \"the future\", \"id\": \"ops/a\", \"uid\": \"UID\", \"spec\": {\"server\": \"node-1\"}}",
     )
     .await;
@@ -1183,7 +1183,7 @@ pub async fn its_contents_may_be_moved_into_an_empty_store(bench: &Bench) {
     let store = bench.open().await;
     store.fill(&contents).await.unwrap();
     let refused = store.fill(&contents).await.unwrap_err();
-    assert_eq!(refused, StoreError::InUse { address: store.address() });
+    assert_eq!(refused, StoreError::InUse { address: store.address().into() });
     let moved = bench.open().await;
     if moved.address() != "memory://" {
         assert_eq!(moved.id(), contents.store_id, "the store id differs from the id in states");
@@ -1324,11 +1324,11 @@ pub async fn a_lock_that_was_lost_whole_is_noticed(bench: &Bench) {
 
 fn claim_of(lock: &ServerLock, since: Timestamp) -> Claim {
     Claim {
-        uid: Uid("claim".into()),
+        uid: Uid::new("claim"),
         id: id("claim"),
         owner: "tenants".into(),
         contact: None,
-        server: lock.key.0.as_str().into(),
+        server: lock.key.raw().into(),
         since,
         by: "ada".into(),
     }

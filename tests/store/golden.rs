@@ -103,7 +103,7 @@ fn prior() -> PriorState {
 
 /// A request whose uid derives from its name.
 fn asks(name: &str, n: u32, spec: Spec) -> EnqueueRequest {
-    EnqueueRequest { uid: Uid(format!("uid-{name}")), spec, ..request(name, n) }
+    EnqueueRequest { uid: Uid::new(format!("uid-{name}")), spec, ..request(name, n) }
 }
 
 /// Enqueues and attaches.
@@ -123,7 +123,7 @@ fn held(name: &str, phase: Phase) -> ServerLock {
         ..ExternalSystem::own("metal-operator", QueueAuthority::Theirs, true)
     };
     let claim = Claim {
-        uid: Uid(format!("claim-{name}")),
+        uid: Uid::new(format!("claim-{name}")),
         id: id(&format!("claim-{name}")),
         owner: "tenants".into(),
         contact: Some("tenants@example.org".into()),
@@ -138,7 +138,7 @@ fn held(name: &str, phase: Phase) -> ServerLock {
     let (uid, generation) = joins(&mut lock, &wish, &leases, at(1));
     let digest = lock.get(&uid).unwrap().digest.clone();
     let approval = Approval {
-        uid: Uid(format!("approval-{name}")),
+        uid: Uid::new(format!("approval-{name}")),
         scope: Scope::Maintenance { id: wish.id.clone(), digest },
         not_before: Some(at(0)),
         expires: Some(at(1_000_000)),
@@ -201,7 +201,7 @@ fn everything() -> Contents {
         contents.audit.append(&mut lock.events);
     }
     contents.locks = locks;
-    contents.bindings = vec![("team/node-1".into(), LockKey("11111111-0000-0000-0000-000000000000".into()))];
+    contents.bindings = vec![("team/node-1".into(), LockKey::new("11111111-0000-0000-0000-000000000000"))];
     contents
 }
 
@@ -212,7 +212,7 @@ fn records(contents: &Contents) -> impl Iterator<Item = &Maintenance> {
 /// Repeats a request from another process, with a new uid and this version's specification.
 fn again(record: &Maintenance) -> EnqueueRequest {
     EnqueueRequest {
-        uid: Uid(format!("again-{}", record.uid)),
+        uid: Uid::new(format!("again-{}", record.uid)),
         id: record.id.clone(),
         owner: record.owner.clone().into_raw(),
         spec: record.spec.clone(),

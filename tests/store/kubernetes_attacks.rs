@@ -119,7 +119,7 @@ async fn a_used_approval_stays_used() {
     finish(&*guarded.runs, &key("k"), uid, *fence).await.unwrap();
     let lock = guarded.lock(&key("k")).await;
     let (name, data) = (lock.metadata.name.clone().unwrap(), lock.data.clone().unwrap());
-    let mark = data.iter().find(|(key, _)| key.starts_with("used-") && key.contains(&given.uid.0)).unwrap().0;
+    let mark = data.iter().find(|(key, _)| key.starts_with("used-") && key.contains(given.uid.raw())).unwrap().0;
     for role in ["runner", "approver", "reviewer"] {
         let maps = guarded.raw(role).await;
         for forged in [Value::Null, json!("again"), json!("")] {
@@ -132,7 +132,7 @@ async fn a_used_approval_stays_used() {
     for forged in [json!([]), json!([[given.uid, "again"]])] {
         head["used"] = forged;
         patch(&guarded.raw("runner").await, &name, &json!({"data": {"head": head.to_string()}})).await.unwrap();
-        let again = EnqueueRequest { uid: Uid("again".into()), ..guarded.wish.clone() };
+        let again = EnqueueRequest { uid: Uid::new("again"), ..guarded.wish.clone() };
         let store = guarded.open("runner").await;
         let (again, fence) = join(&store, &key("k"), &again).await.unwrap();
         assert!(!try_admit(&store, &key("k"), &again, fence).await.unwrap());
@@ -141,7 +141,7 @@ async fn a_used_approval_stays_used() {
     // The owner withdraws the approval, and the next change by a runner removes the mark.
     apply(&approves, &key("k"), |lock, _, now| Ok(lock.withdraw_approval(&given.uid, "ada", now))).await.unwrap();
     approve(&approves, &key("k"), &approval(scope())).await.unwrap();
-    let again = EnqueueRequest { uid: Uid("third".into()), ..guarded.wish.clone() };
+    let again = EnqueueRequest { uid: Uid::new("third"), ..guarded.wish.clone() };
     let (third, fence) = join(&*guarded.runs, &key("k"), &again).await.unwrap();
     assert!(try_admit(&*guarded.runs, &key("k"), &third, fence).await.unwrap());
     assert!(!guarded.lock(&key("k")).await.data.unwrap().contains_key(mark));

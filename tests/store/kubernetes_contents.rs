@@ -51,7 +51,7 @@ async fn a_thousand_waiters_for_one_server_fit_into_its_object() {
     for n in 0..1000 {
         let mut wish = request(&format!("maintenance-{n}"), n);
         wish.spec.reason = Some(format!("BIOS 2.19 for order {n}").into());
-        wish.runner.id = RunnerId(uuid::Uuid::new_v4().to_string());
+        wish.runner.id = RunnerId::new(uuid::Uuid::new_v4().to_string());
         wish.runner.url = Some(format!("https://ci.example.org/metal/jobs/{}", 4711 * n).into());
         wish.runner.commit = Some(uuid::Uuid::new_v4().simple().to_string().into());
         join(&memory, &key("k"), &wish).await.unwrap();

@@ -41,7 +41,7 @@ fn owner_role() -> String {
 
 fn claim(owner: &str) -> Claim {
     Claim {
-        uid: Uid(uuid::Uuid::now_v7().to_string()),
+        uid: Uid::new(uuid::Uuid::now_v7().to_string()),
         id: id("claim"),
         owner: owner.into(),
         contact: None,
@@ -52,7 +52,7 @@ fn claim(owner: &str) -> Claim {
 }
 
 fn approve(lock: &mut ServerLock, owner: &str, now: jiff::Timestamp) -> Result<Uid, Refusal> {
-    let uid = Uid(uuid::Uuid::now_v7().to_string());
+    let uid = Uid::new(uuid::Uuid::now_v7().to_string());
     let approval = Approval {
         uid: uid.clone(),
         scope: Scope::All,

@@ -179,7 +179,7 @@ async fn an_approver_withdraws_only_what_its_owner_gave() {
     guarded.denied(APPROVER, "new", &answer(&json!([]), "new", "x"));
     guarded.denied(APPROVER, "k", &json!({"used": [{"uid": given[0], "used_by": "u"}]}));
     let team = guarded.open("team").await;
-    let uid = Uid(given[0].as_str().unwrap().to_owned());
+    let uid = Uid::new(given[0].as_str().unwrap().to_owned());
     let withdraw = |lock: &mut ServerLock, _: &Leases, now| Ok(lock.withdraw_approval(&uid, "ada", now));
     assert!(apply(&team, &key("k"), withdraw).await.unwrap());
     // Unreadable approvals count as missing and never block the server.
@@ -206,11 +206,11 @@ async fn a_used_approval_stays_used() {
         guarded.refused(role, "UPDATE metal.approvals SET used_by = NULL");
         let used = guarded.sql("SELECT uid FROM metal.approvals");
         guarded.send(role, "k", &json!({"used": [{"uid": used, "used_by": "other"}]})).unwrap_err();
-        assert_eq!(guarded.sql("SELECT used_by FROM metal.approvals"), uid.0, "{role}");
+        assert_eq!(guarded.sql("SELECT used_by FROM metal.approvals"), uid.raw(), "{role}");
     }
     // The same request needs a new approval.
     let (again, fence) =
-        join(&guarded.runs, &key("k"), &EnqueueRequest { uid: Uid("again".into()), ..guarded.wish.clone() })
+        join(&guarded.runs, &key("k"), &EnqueueRequest { uid: Uid::new("again"), ..guarded.wish.clone() })
             .await
             .unwrap();
     assert!(!try_admit(&guarded.runs, &key("k"), &again, fence).await.unwrap());

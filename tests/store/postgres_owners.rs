@@ -68,7 +68,7 @@ async fn a_runner_ends_no_maintenance_of_another_role() {
     let (other, theirs) = join(&teams.b, &key("s"), &request("y", 11)).await.unwrap();
     forbidden(finish(&teams.b, &key("s"), &uid, fence).await);
     teams.guarded.refused("team_b", "UPDATE metal.maintenances SET fate = 'ended'");
-    let line = |uid: &Uid| json!([{"namespace": "ops", "name": "x", "body": json!({"uid": uid.0}).to_string()}]);
+    let line = |uid: &Uid| json!([{"namespace": "ops", "name": "x", "body": json!({"uid": uid.raw()}).to_string()}]);
     let slot = |uid: &str, acting: Option<&str>| {
         let holder = json!({"uid": uid, "since": "2026-01-01T00:00:00Z", "acting": acting});
         json!({"format": 1, "holder": holder, "extension": {}}).to_string()
@@ -79,17 +79,17 @@ async fn a_runner_ends_no_maintenance_of_another_role() {
     let held = json!({"phase": {"InMaintenance": {"since": "2026-01-01T00:00:00Z"}}});
     for fields in [
         json!({"head_moved": true, "slot": free, "records": [ended], "events": line(&uid)}),
-        json!({"withdrawn": [uid.0], "events": line(&uid)}),
+        json!({"withdrawn": [uid.raw()], "events": line(&uid)}),
         json!({"head_moved": true, "slot": free}),
-        json!({"head_moved": true, "slot": slot(&other.0, None), "records": [mine(held.clone())]}),
-        json!({"head_moved": true, "slot": slot(&uid.0, Some(other.0.as_str()))}),
+        json!({"head_moved": true, "slot": slot(other.raw(), None), "records": [mine(held.clone())]}),
+        json!({"head_moved": true, "slot": slot(uid.raw(), Some(other.raw()))}),
         json!({"records": [teams.record("x", "active", &json!({"admitted_at": "2001-01-01T00:00:00Z"}))]}),
         // A record that poses as the holder.
-        json!({"records": [mine(json!({"uid": uid.0}))]}),
+        json!({"records": [mine(json!({"uid": uid.raw()}))]}),
         json!({"records": [mine(json!({"id": "ops/x"}))]}),
         json!({"records": [mine(json!({"calls_until": "2100-01-01T00:00:00Z"}))]}),
         // Its own end without an audit line.
-        json!({"withdrawn": [other.0]}),
+        json!({"withdrawn": [other.raw()]}),
     ] {
         teams.guarded.denied("team_b", "s", &fields);
     }
@@ -98,7 +98,7 @@ async fn a_runner_ends_no_maintenance_of_another_role() {
     // A second holder, even of the same role.
     let (second, _) = join(&teams.a, &key("s"), &request("z", 12)).await.unwrap();
     let admitted = teams.record("z", "active", &held);
-    let fields = json!({"head_moved": true, "slot": slot(&second.0, None), "records": [admitted]});
+    let fields = json!({"head_moved": true, "slot": slot(second.raw(), None), "records": [admitted]});
     teams.guarded.denied("team_a", "s", &fields);
     // The queue works across roles.
     finish(&teams.a, &key("s"), &uid, fence).await.unwrap();
@@ -112,8 +112,8 @@ async fn another_role_ends_a_record_only_after_its_time() {
     let teams = Teams::start().await;
     let at_once = Spec { hold_place_for: Duration::ZERO, ..spec() };
     let (waits, _) = join(&teams.a, &key("s"), &wish("x", 10, at_once)).await.unwrap();
-    let line = json!([{"namespace": "ops", "name": "x", "body": json!({"uid": waits.0}).to_string()}]);
-    let dropped = json!({"withdrawn": [waits.0], "events": line});
+    let line = json!([{"namespace": "ops", "name": "x", "body": json!({"uid": waits.raw()}).to_string()}]);
+    let dropped = json!({"withdrawn": [waits.raw()], "events": line});
     assert_eq!(teams.guarded.send("team_b", "s", &dropped), Err("overtaken".into()));
     teams.a.resign(&runner(10).id).await.unwrap();
     let drop_absent = |lock: &mut ServerLock, leases: &Leases, now| {

@@ -135,7 +135,7 @@ async fn survives_killed_writers(url: &str) {
         let view = store.view(&key("k")).await.unwrap();
         for line in &committed {
             // Every reported commit is in the store.
-            let uid = Uid(line[0].clone());
+            let uid = Uid::new(line[0].clone());
             let generation: u64 = line[1].parse().unwrap();
             let found = store.find_uid(&uid).await.unwrap().expect("a committed record is missing");
             assert!(matches!(&found, RecordLookup::Past(_)) || view.lock.get(&uid).is_some());

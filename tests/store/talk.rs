@@ -71,7 +71,7 @@ pub async fn said(store: &dyn Store, id: &MaintenanceId) -> Vec<String> {
 
 pub fn claim(name: &str) -> Claim {
     Claim {
-        uid: Uid(uuid::Uuid::now_v7().to_string()),
+        uid: Uid::new(uuid::Uuid::now_v7().to_string()),
         id: id(name),
         owner: "team".into(),
         contact: None,
@@ -82,7 +82,7 @@ pub fn claim(name: &str) -> Claim {
 }
 
 pub fn approval(scope: Scope) -> Approval {
-    let uid = Uid(uuid::Uuid::now_v7().to_string());
+    let uid = Uid::new(uuid::Uuid::now_v7().to_string());
     Approval { uid, scope, not_before: None, expires: None, at: Timestamp::UNIX_EPOCH, by: "ada".into(), used_by: None }
 }
 

@@ -185,7 +185,7 @@ mod tests {
 
     fn request(name: &str) -> EnqueueRequest {
         EnqueueRequest {
-            uid: Uid(name.to_owned()),
+            uid: Uid::new(name),
             id: MaintenanceId::new("ops", name).unwrap(),
             owner: "team".to_owned(),
             spec: spec("one"),
@@ -199,7 +199,7 @@ mod tests {
 
     /// Returns a lock with one prepared record of owner `team`.
     fn held() -> (ServerLock, Uid) {
-        let mut lock = ServerLock::new(LockKey("k".to_owned()));
+        let mut lock = ServerLock::new(LockKey::new("k"));
         let uid = lock.enqueue(request("a"), &Leases::default(), NOW).unwrap().uid().clone();
         lock.active[0].phase = Phase::InMaintenance { since: NOW };
         lock.slot = Some(LockHolder { uid: uid.clone(), since: NOW, acting: None });
@@ -234,7 +234,7 @@ mod tests {
     fn only_the_last_commit_of_a_create_marks_the_record() {
         let (runner, token) = (Runner::new("ada", "ada", "desk", 1), Token(uuid::Uuid::nil()));
         for (keeps_place, ephemeral) in [(true, false), (true, true), (false, false), (false, true)] {
-            let mut lock = ServerLock::new(LockKey("k".to_owned()));
+            let mut lock = ServerLock::new(LockKey::new("k"));
             let asking = AskingState { ephemeral, ..of_state("s") };
             let asked = EnqueueRequest { keeps_place, asking, ..request("a") };
             let change = LockChange::Enqueue { request: &asked, claims: &[], token };
@@ -322,9 +322,9 @@ mod tests {
 
     #[test]
     fn only_its_owner_gives_a_claim_up() {
-        let mut lock = ServerLock::new(LockKey("k".to_owned()));
+        let mut lock = ServerLock::new(LockKey::new("k"));
         let claim = Claim {
-            uid: Uid("c".to_owned()),
+            uid: Uid::new("c"),
             id: MaintenanceId::new("db", "a").unwrap(),
             owner: "team".into(),
             contact: None,
@@ -334,7 +334,7 @@ mod tests {
         };
         let uid = lock.claim(claim, NOW).unwrap();
         assert!(matches!(lock.unclaim_for(&uid, "others", "bob", NOW), Err(Refusal::NotTheOwner { .. })));
-        assert_eq!(lock.unclaim_for(&Uid("gone".to_owned()), "others", "bob", NOW), Ok(false));
+        assert_eq!(lock.unclaim_for(&Uid::new("gone"), "others", "bob", NOW), Ok(false));
         assert_eq!(lock.unclaim_for(&uid, "team", "ada", NOW), Ok(true));
     }
 }

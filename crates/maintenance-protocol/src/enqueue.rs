@@ -154,7 +154,7 @@ mod tests {
         /// A sample request for tests that need only its name.
         pub(crate) fn sample(name: &str) -> Self {
             Self {
-                uid: Uid(name.to_owned()),
+                uid: Uid::new(name),
                 id: MaintenanceId::new("ops", name).unwrap(),
                 owner: "o".to_owned(),
                 spec: Spec::new(MaintenanceKind::Maintenance, "node"),
@@ -178,7 +178,7 @@ mod tests {
             gates: orders.iter().map(|order| ExternalSystem::own("gate", *order, true)).collect(),
             ..EnqueueRequest::sample("a")
         };
-        let empty = ServerLock::new(LockKey("k".into()));
+        let empty = ServerLock::new(LockKey::new("k"));
         for orders in [&[Ours, Theirs][..], &[Ours, OnTurn], &[Theirs, Ours, OnTurn], &[OnTurn, Ours, Ours, Theirs]] {
             let mut lock = empty.clone();
             let refused = lock.enqueue(request(orders), &leases, now);
@@ -198,7 +198,7 @@ mod tests {
     fn work_needs_a_parent_that_keeps_the_server() {
         let (leases, now) = (Leases::default(), Timestamp::UNIX_EPOCH);
         for kind in [MaintenanceKind::Maintenance, MaintenanceKind::BootConfiguration, MaintenanceKind::Operation] {
-            let mut lock = ServerLock::new(LockKey("k".into()));
+            let mut lock = ServerLock::new(LockKey::new("k"));
             let parent = EnqueueRequest { spec: Spec::new(kind, "node"), ..EnqueueRequest::sample("a") };
             let uid = lock.enqueue(parent, &leases, now).unwrap().uid().clone();
             lock.admit_record(&uid, Phase::InMaintenance { since: now }, now).unwrap();
@@ -211,12 +211,12 @@ mod tests {
     #[test]
     fn a_number_that_cannot_grow_refuses_and_changes_nothing() {
         let (leases, now) = (Leases::default(), Timestamp::UNIX_EPOCH);
-        let mut lock = ServerLock::new(LockKey("k".into()));
+        let mut lock = ServerLock::new(LockKey::new("k"));
         lock.enqueue(EnqueueRequest::sample("a"), &leases, now).unwrap();
 
         lock.generation = u64::MAX;
         let before = lock.clone();
-        let uid = Uid("a".into());
+        let uid = Uid::new("a");
         let attached = lock.attach(&uid, Runner::new("r", "ada", "desk", 1), Token(uuid::Uuid::nil()), &leases, now);
         assert_eq!(attached, Err(Refusal::NoNumberLeft("generation")));
         lock.last_ticket = u64::MAX;

@@ -36,7 +36,7 @@ impl Sighting {
     /// Returns the hardware identifiers, best first.
     #[must_use]
     pub fn hardware(&self) -> Vec<Alias> {
-        let configured = self.configured.as_ref().and_then(|key| SystemUuid::read(&key.0));
+        let configured = self.configured.as_ref().and_then(|key| SystemUuid::read(key.raw()));
         let uuid = self.uuid.map(SystemUuid::alias);
         let configured = configured.map(SystemUuid::alias).filter(|alias| Some(alias) != uuid.as_ref());
         let all = [uuid, configured, self.serial.clone(), Some(self.address.clone())];
@@ -157,7 +157,7 @@ pub fn decide(seen: &Sighting, places: &BTreeMap<Alias, AliasTarget>) -> Result<
     let mut all = seen.aliases();
     // A configured key replaces a UUID that another machine also reports.
     let replaced = seen.uuid.map(SystemUuid::alias).filter(|_| seen.configured.is_some());
-    let is_key = |alias: &Alias| SystemUuid::read(&key.0).is_some_and(|uuid| uuid.alias() == *alias);
+    let is_key = |alias: &Alias| SystemUuid::read(key.raw()).is_some_and(|uuid| uuid.alias() == *alias);
     all.retain(|alias| replaced.as_ref() != Some(alias) || is_key(alias) || at(alias).is_none_or(|other| other == key));
     let others: Vec<(Alias, LockKey)> =
         all.iter().filter_map(|alias| Some((alias.clone(), at(alias).filter(|other| *other != key)?))).collect();
@@ -180,7 +180,7 @@ pub fn decide(seen: &Sighting, places: &BTreeMap<Alias, AliasTarget>) -> Result<
 pub fn shared_lock<'a>(key: &LockKey, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let names: BTreeSet<&str> = names.into_iter().collect();
     let all = names.iter().copied().collect::<Vec<_>>().join(" and ");
-    (names.len() > 1).then(|| match SystemUuid::read(&key.0) {
+    (names.len() > 1).then(|| match SystemUuid::read(key.raw()) {
         Some(_) => format!(
             "{all} report the same system UUID {key} and share one lock. If they are different machines, set lock_key for one \
              of them"
@@ -195,7 +195,7 @@ impl Identified {
     /// different machines with the same UUID, which `lock_key` separates later.
     pub fn leave_unclaimed(&mut self, lock: &ServerLock, uid: &Uid) {
         let Some(ours) = lock.get(uid) else { return };
-        let by_uuid = SystemUuid::read(&self.key.0).is_some() && self.claims.iter().all(|it| it.alias.is_uuid());
+        let by_uuid = SystemUuid::read(self.key.raw()).is_some() && self.claims.iter().all(|it| it.alias.is_uuid());
         let other = |it: &Maintenance| it.ticket_number < ours.ticket_number && it.server() != ours.server();
         if by_uuid && lock.active.iter().any(|record| other(record)) {
             self.fresh.retain(Alias::is_uuid);

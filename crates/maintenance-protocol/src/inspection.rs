@@ -118,7 +118,7 @@ mod tests {
 
     fn request(name: &str) -> EnqueueRequest {
         EnqueueRequest {
-            uid: Uid(name.to_owned()),
+            uid: Uid::new(name),
             id: MaintenanceId::new("ops", name).unwrap(),
             owner: "team".to_owned(),
             spec: Spec::new(MaintenanceKind::Maintenance, "node-1"),
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn after_a_restore_nobody_attaches_before_a_person_has_looked() {
         let (now, leases) = (Timestamp::UNIX_EPOCH, Leases::default());
-        let mut lock = ServerLock::new(LockKey("k".to_owned()));
+        let mut lock = ServerLock::new(LockKey::new("k"));
         let uid = lock.enqueue(request("a"), &leases, now).unwrap().uid().clone();
         lock.enqueue(request("b"), &leases, now).unwrap();
         lock.restored(1000, "ada", "disk", &leases, now);
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(lock.inspected(&uid, "ada", "fine", now), Ok(true));
         assert_eq!(lock.inspected(&uid, "ada", "fine", now), Ok(false));
         assert_eq!(lock.refuse_before_inspection(&uid), Ok(()));
-        assert!(lock.refuse_before_inspection(&Uid("b".to_owned())).is_err());
+        assert!(lock.refuse_before_inspection(&Uid::new("b")).is_err());
         lock.active.clear();
         lock.forget_inspections();
         assert!(lock.extension.is_empty());

@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn an_identifier_in_another_spelling_is_found() {
-        let bound = |name: &str| [(name.to_owned(), LockKey("uuid".into()))];
+        let bound = |name: &str| [(name.to_owned(), LockKey::new("uuid"))];
         assert_eq!(alias_violations(&[], &bound("uuid:4C4C4544-0037-3010-8052-B4C04F4D3332")).len(), 1);
         for canonical in [Alias::serial("maker", "A42", None).unwrap().stored(), "team/node".to_owned()] {
             assert_eq!(alias_violations(&[], &bound(&canonical)), Vec::<String>::new());
@@ -154,9 +154,9 @@ mod tests {
 
     #[test]
     fn a_slot_of_nobody_is_found_and_an_empty_lock_is_well() {
-        let mut lock = ServerLock::new(LockKey("k".into()));
+        let mut lock = ServerLock::new(LockKey::new("k"));
         assert_eq!(violations(&[lock.clone()], &[]), Vec::<String>::new());
-        lock.slot = Some(LockHolder { uid: Uid("u".into()), since: jiff::Timestamp::UNIX_EPOCH, acting: None });
+        lock.slot = Some(LockHolder { uid: Uid::new("u"), since: jiff::Timestamp::UNIX_EPOCH, acting: None });
         assert_eq!(violations(&[lock], &[]), ["k is held by u, which is not active"]);
     }
 }

@@ -125,7 +125,7 @@ mod tests {
     fn request(name: &str, priority: i64) -> EnqueueRequest {
         let runner = Runner::new("r", "ada", "desk", 1);
         let spec = Spec { priority, ..Spec::new(MaintenanceKind::Maintenance, "node") };
-        let (uid, id) = (Uid(name.into()), MaintenanceId::new("ops", name).unwrap());
+        let (uid, id) = (Uid::new(name), MaintenanceId::new("ops", name).unwrap());
         let asking = crate::lock::AskingState::default();
         EnqueueRequest {
             uid,
@@ -153,7 +153,7 @@ mod tests {
             let begin = Timestamp::UNIX_EPOCH;
             let bound = SignedDuration::from_secs((PRIORITY.end() - counted(priority)) * aging);
             let asked = begin + bound + SignedDuration::from_secs(later_by);
-            let mut lock = ServerLock::new(LockKey("k".into()));
+            let mut lock = ServerLock::new(LockKey::new("k"));
             lock.enqueue(request("first", priority), &Leases::default(), begin).unwrap();
             lock.enqueue(request("later", later_priority), &Leases::default(), asked).unwrap();
             let now = asked + SignedDuration::from_secs(looked_after);

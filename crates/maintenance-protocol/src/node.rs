@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn record(taken_in: Option<&str>) -> Maintenance {
-        let mut lock = ServerLock::new(LockKey("k".into()));
+        let mut lock = ServerLock::new(LockKey::new("k"));
         lock.enqueue(EnqueueRequest::sample("a"), &Leases::default(), now()).unwrap();
         let mut record = lock.active.remove(0).into_inner();
         let taken = NodeLease { namespace: "medik8s-leases".into(), node: "n1".into() };

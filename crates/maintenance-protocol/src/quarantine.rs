@@ -31,7 +31,7 @@ impl ServerLock {
         if all.is_empty() {
             all.push(Unreadable::of("", "", why.to_owned()));
         }
-        let uid = all.first().map_or_else(|| Uid(String::new()), |first| first.uid.clone());
+        let uid = all.first().map_or_else(|| Uid::new(String::new()), |first| first.uid.clone());
         let slot = Some(LockHolder { uid, since: Timestamp::UNIX_EPOCH, acting: None });
         Self { slot, unreadable: all, ..Self::new(key) }
     }
@@ -61,7 +61,7 @@ mod tests {
     fn as_much_of_a_record_is_told_as_can_be_read() {
         let raw = r#"{"uid": 7, "id": "ops/a", "spec": {"server": "node-1"}}"#;
         let found = Unreadable::or_record("u", raw).unwrap_err();
-        assert_eq!((found.uid, found.id, found.server), (Uid("u".into()), "ops/a".parse().ok(), Some("node-1".into())));
+        assert_eq!((found.uid, found.id, found.server), (Uid::new("u"), "ops/a".parse().ok(), Some("node-1".into())));
         assert_eq!(found.raw, raw);
         let damaged = Unreadable::or_record("u", "{").unwrap_err();
         assert!(
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_cannot_be_read_is_shown_as_held() {
-        let lock = ServerLock::quarantined(LockKey("k".into()), "it has format 9", &[], Vec::new());
+        let lock = ServerLock::quarantined(LockKey::new("k"), "it has format 9", &[], Vec::new());
         assert!(lock.slot.is_some() && !lock.is_idle());
         assert_eq!(lock.unreadable[0].why, "it has format 9");
     }

@@ -93,7 +93,7 @@ impl ServerLock {
         self.events.push(AuditEvent {
             at: now,
             id,
-            uid: Uid(self.key.0.clone()),
+            uid: Uid::new(self.key.raw().to_owned()),
             generation: self.generation,
             by: rebind.by.into(),
             what: "rebound".into(),
@@ -107,7 +107,7 @@ impl ServerLock {
 #[must_use]
 pub fn audit_id(key: &LockKey) -> Option<MaintenanceId> {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    let name: String = key.0.chars().map(plain).take(200).collect();
+    let name: String = key.raw().chars().map(plain).take(200).collect();
     MaintenanceId::new("locks", name.trim_matches('-')).ok()
 }
 

@@ -202,7 +202,7 @@ fn unreadable(lock: &ServerLock, record: &Unreadable, now: Timestamp) -> Option<
     let holds = lock.slot.as_ref().is_some_and(|slot| slot.uid == record.uid);
     let id = record.id.clone().or_else(|| MaintenanceId::new("unreadable", "record").ok())?;
     Some(QueueRow {
-        server: record.server.clone().unwrap_or_else(|| lock.key.0.as_str().into()),
+        server: record.server.clone().unwrap_or_else(|| lock.key.raw().into()),
         lock_key: lock.key.clone(),
         id,
         state: UNREADABLE,
@@ -221,7 +221,7 @@ fn unreadable(lock: &ServerLock, record: &Unreadable, now: Timestamp) -> Option<
         step: None,
         doing: None,
         by: serde_json::from_value(found["requester"].clone()).unwrap_or_else(|_| Runner {
-            id: RunnerId(String::new()),
+            id: RunnerId::new(String::new()),
             user: "unknown".into(),
             host: "unknown".into(),
             pid: 0,

@@ -77,7 +77,7 @@ impl World {
     fn new(spec: &Spec, reached: Reached) -> Self {
         let mut lock = ServerLock::new(key("k"));
         let claim = Claim {
-            uid: Uid("claim".into()),
+            uid: Uid::new("claim"),
             id: id("claim"),
             owner: "team-db".into(),
             contact: Some("#db".into()),
@@ -88,7 +88,8 @@ impl World {
         lock.claim(claim, now()).unwrap();
         let mut leases = Leases::default();
         leases.0.insert(runner(1).id, Timestamp::MAX);
-        let mut world = Self { lock, leases, uid: Uid(String::new()), fence: Fence { generation: 0, token: token() } };
+        let mut world =
+            Self { lock, leases, uid: Uid::new(String::new()), fence: Fence { generation: 0, token: token() } };
         world.approve(spec);
         let request = EnqueueRequest { spec: spec.clone(), ..request("m", 1) };
         let entered = world.apply(&LockChange::Enqueue { request: &request, claims: &[], token: token() });
@@ -127,7 +128,7 @@ impl World {
     }
 
     fn allow(&mut self, scope: Scope) {
-        let uid = Uid(format!("approval-{}", self.lock.events.len()));
+        let uid = Uid::new(format!("approval-{}", self.lock.events.len()));
         let approval =
             Approval { uid, scope, not_before: None, expires: None, at: now(), by: "db".into(), used_by: None };
         self.lock.approve(approval, "team-db", now()).unwrap();

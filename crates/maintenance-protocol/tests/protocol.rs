@@ -234,7 +234,7 @@ impl World {
         match event {
             Event::Claim => {
                 let claim = Claim {
-                    uid: Uid(format!("c{}", self.incarnations)),
+                    uid: Uid::new(format!("c{}", self.incarnations)),
                     id: id("claim"),
                     owner: "owners".into(),
                     contact: None,
@@ -262,7 +262,7 @@ impl World {
                 };
                 let at = |seconds: &i64| self.now + SignedDuration::from_secs(*seconds);
                 let approval = Approval {
-                    uid: Uid(format!("a{}", self.incarnations)),
+                    uid: Uid::new(format!("a{}", self.incarnations)),
                     scope,
                     not_before: from.as_ref().map(at),
                     expires: lasts.as_ref().map(|lasts| at(&(lasts + from.unwrap_or(0)))),
@@ -324,7 +324,7 @@ impl World {
                 let wish = EnqueueRequest {
                     location: None,
                     gates: Vec::new(),
-                    uid: Uid(format!("u{}", self.incarnations)),
+                    uid: Uid::new(format!("u{}", self.incarnations)),
                     spec,
                     keeps_place: *keeps_place,
                     ..request(&format!("m{name}"), *process)

@@ -82,8 +82,8 @@ impl Clusters {
             let served: Vec<String> = group.into_iter().flat_map(|it| it.versions).map(|it| it.version).collect();
             let version = VERSIONS.into_iter().find(|version| served.iter().any(|it| it == version));
             let version = version.ok_or_else(|| BackendError::Unsupported {
-                address: management.address(),
-                what: format!("it serves no Machines of {GROUP} in {}", VERSIONS.join(" or ")),
+                address: management.address().into(),
+                what: format!("it serves no Machines of {GROUP} in {}", VERSIONS.join(" or ")).into(),
             })?;
             Ok(ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, version, "Machine")))
         });

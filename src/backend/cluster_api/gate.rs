@@ -92,8 +92,8 @@ impl MachineGate {
     async fn read(&self, wish: &ExternalRequest, fresh: bool) -> Result<Read, BackendError> {
         self.reaches(wish).await?;
         let missing = || BackendError::Missing {
-            address: self.clusters.settings.management.address(),
-            what: format!("no Machine uses {}: name it in cluster_api.machines", self.server),
+            address: self.clusters.settings.management.address().into(),
+            what: format!("no Machine uses {}: name it in cluster_api.machines", self.server).into(),
         };
         let place = self.place(&wish.memory, fresh).await?.ok_or_else(missing)?;
         let machine = self.clusters.machine(&place, fresh).await?;
@@ -256,7 +256,9 @@ impl Gate for MachineGate {
             },
             Ok(None) => Ok(()),
             // Waiting cannot help: the Machine was deleted since the first request, for example.
-            Err(ExternalState::Refused(what)) => Err(BackendError::Missing { address, what: what.to_string() }),
+            Err(ExternalState::Refused(what)) => {
+                Err(BackendError::Missing { address: address.into(), what: what.to_string().into() })
+            }
             Err(standing) => {
                 let what = format!("request maintenance of Machine {place}");
                 Err(cluster::not_now(address, what, standing.to_string()))

@@ -78,12 +78,13 @@ impl Metal3Machines {
         let missing = |what: &str| {
             let Consumer { kind, namespace, name } = consumer;
             BackendError::Missing {
-                address: self.management.address(),
+                address: self.management.address().into(),
                 what: format!(
                     "{kind} {namespace}/{name}, the host's consumer, {what}, so its Machine cannot be found and its \
                      Node would not be drained. Set cluster_api.context to the host's management cluster; if that \
                      {kind} was deleted, remove the host's spec.consumerRef"
-                ),
+                )
+                .into(),
             }
         };
         let found = found.ok_or_else(|| missing("was not found"))?;

@@ -198,7 +198,7 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> External
 /// Returns our other maintenance that has the Machine, if its end is the only condition.
 pub(super) fn behind(seen: &ClusterView<'_>, wish: &ExternalRequest) -> Option<Uid> {
     let author = seen.machine?.author().filter(|author| author.store == wish.store && author.uid != wish.uid)?;
-    Some(Uid(author.uid))
+    Some(Uid::new(author.uid))
 }
 
 #[cfg(test)]

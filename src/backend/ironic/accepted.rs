@@ -39,7 +39,11 @@ impl NodeMachine {
             // Repeating a change to a fixed state is safe.
             Some(ResetType::On | ResetType::ForceOff) => self.rejected(&request, &answer, true),
             None | Some(ResetType::GracefulShutdown) => self.rejected(&request, &answer, false),
-            Some(_) => BackendError::OutcomeUnknown { address: self.address(), request, answer: answer.into() },
+            Some(_) => BackendError::OutcomeUnknown {
+                address: self.address().into(),
+                request: request.into(),
+                answer: answer.into(),
+            },
         }
     }
 

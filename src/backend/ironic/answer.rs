@@ -108,17 +108,35 @@ pub(super) fn error(
             message: format!("{address}: {request}: not allowed ({message}). The Ironic guide lists the policy rules")
                 .into(),
         },
-        Meaning::Version => BackendError::Unsupported { address, what: format!("{request}: {message}") },
-        Meaning::Unknown if changes => {
-            BackendError::OutcomeUnknown { address, request, answer: format!("{status}: {message}").into() }
+        Meaning::Version => {
+            BackendError::Unsupported { address: address.into(), what: format!("{request}: {message}").into() }
         }
+        Meaning::Unknown if changes => BackendError::OutcomeUnknown {
+            address: address.into(),
+            request: request.into(),
+            answer: format!("{status}: {message}").into(),
+        },
         Meaning::NotFound if !is_of_ironic(body) => {
             let message = format!("the answer is not from Ironic ({message})");
-            BackendError::Rejected { address, request, status, message: message.into(), retry_after, transient: true }
+            BackendError::Rejected {
+                address: address.into(),
+                request: request.into(),
+                status,
+                message: message.into(),
+                retry_after,
+                transient: true,
+            }
         }
         meaning => {
             let transient = matches!(meaning, Meaning::Locked | Meaning::Busy | Meaning::Unknown);
-            BackendError::Rejected { address, request, status, message: message.into(), retry_after, transient }
+            BackendError::Rejected {
+                address: address.into(),
+                request: request.into(),
+                status,
+                message: message.into(),
+                retry_after,
+                transient,
+            }
         }
     }
 }

@@ -298,8 +298,8 @@ mod tests {
     #[test]
     fn a_driver_that_cannot_read_is_told_from_a_conductor_that_is_away() {
         let told = |status: u16, message: &str| BackendError::Rejected {
-            address: String::new(),
-            request: String::new(),
+            address: String::new().into(),
+            request: String::new().into(),
             status,
             message: message.into(),
             retry_after: None,

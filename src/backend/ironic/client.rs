@@ -169,7 +169,7 @@ impl Client {
 
     fn not_ironic(&self, status: u16) -> BackendError {
         let what = format!("GET /v1 returned {status} without the header {NEWEST}: it is not Ironic");
-        BackendError::Protocol { address: self.address(), what }
+        BackendError::Protocol { address: self.address().into(), what: what.into() }
     }
 
     /// Returns true if the service supports an API version.
@@ -178,11 +178,11 @@ impl Client {
     }
 
     fn withheld(&self, cause: String) -> BackendError {
-        BackendError::Withheld { address: self.address(), cause: cause.into() }
+        BackendError::Withheld { address: self.address().into(), cause: cause.into() }
     }
 
     pub(super) fn unsupported(&self, what: String) -> BackendError {
-        BackendError::Unsupported { address: self.address(), what }
+        BackendError::Unsupported { address: self.address().into(), what: what.into() }
     }
 
     pub(super) async fn get(&self, path: &str, minor: u32) -> Result<Value, BackendError> {
@@ -247,8 +247,8 @@ impl Client {
             Access::Open | Access::Basic { .. } => (self.endpoint.clone(), None),
         };
         let endpoint = endpoint.ok_or_else(|| BackendError::Missing {
-            address: self.address(),
-            what: "the catalog lists no baremetal service in this region and for this interface".to_owned(),
+            address: self.address().into(),
+            what: "the catalog lists no baremetal service in this region and for this interface".into(),
         })?;
         let base = endpoint.as_str().trim_end_matches('/').trim_end_matches("/v1").to_owned();
         Ok(Way { base, token })
@@ -299,7 +299,7 @@ impl Client {
         request = match (&way.token, &self.access) {
             (Some(token), _) => {
                 let mut value = header::HeaderValue::from_str(token.expose_secret()).map_err(|_| {
-                    BackendError::Protocol { address: self.address(), what: "the token cannot be sent".to_owned() }
+                    BackendError::Protocol { address: self.address().into(), what: "the token cannot be sent".into() }
                 })?;
                 value.set_sensitive(true);
                 request.header("X-Auth-Token", value)
@@ -316,7 +316,7 @@ impl Client {
                 if let Some(refused) = outbound::refusal(&error) {
                     return Err(self.withheld(refused));
                 }
-                Err(BackendError::Unreachable { address: self.address(), cause: web::cause(&error).into() })
+                Err(BackendError::Unreachable { address: self.address().into(), cause: web::cause(&error).into() })
             }
             Some(Err(error)) => Err(self.reply_lost(method, path, web::cause(&error))),
             None => Err(self.reply_lost(method, path, no_answer_within(limit))),
@@ -324,7 +324,11 @@ impl Client {
     }
 
     fn reply_lost(&self, method: &Method, path: &str, cause: String) -> BackendError {
-        BackendError::ReplyLost { address: self.address(), request: format!("{method} {path}"), cause: cause.into() }
+        BackendError::ReplyLost {
+            address: self.address().into(),
+            request: format!("{method} {path}").into(),
+            cause: cause.into(),
+        }
     }
 
     async fn read(
@@ -357,7 +361,7 @@ impl Client {
     }
 
     pub(super) fn odd(&self, method: &Method, path: &str, what: &str) -> BackendError {
-        BackendError::Protocol { address: self.address(), what: format!("{method} {path}: {what}") }
+        BackendError::Protocol { address: self.address().into(), what: format!("{method} {path}: {what}").into() }
     }
 }
 

@@ -183,7 +183,7 @@ pub(super) fn standing(node: &Node, wish: &ExternalRequest) -> ExternalState {
 /// Returns the same store's maintenance whose flag is the only blocker.
 pub(super) fn behind(node: &Node, wish: &ExternalRequest) -> Option<Uid> {
     let mark = mark(node).filter(|mark| mark.store == wish.store && mark.uid != wish.uid)?;
-    node.fault.is_none().then_some(Uid(mark.uid))
+    node.fault.is_none().then_some(Uid::new(mark.uid))
 }
 
 /// Returns the replacement for our reason on a flag that Ironic keeps for its own fault.
@@ -235,7 +235,7 @@ mod tests {
         assert!(matches!(standing(&faulty, &entered()), ExternalState::Lost(_)));
         let other = ExternalRequest { uid: "another".into(), ..wish() };
         assert!(matches!(standing(&ours, &other), ExternalState::Waiting(_)), "it ends automatically");
-        assert_eq!(behind(&ours, &other), Some(Uid(wish().uid)));
+        assert_eq!(behind(&ours, &other), Some(Uid::new(wish().uid)));
         assert_eq!(behind(&ours, &ExternalRequest { store: "elsewhere".into(), ..other }), None);
         assert_eq!(behind(&ours, &wish()), None);
     }

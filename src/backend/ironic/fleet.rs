@@ -172,10 +172,11 @@ impl IronicNodes {
 
     fn no_node(&self, server: &str) -> BackendError {
         BackendError::NoServer {
-            address: self.client.address(),
+            address: self.client.address().into(),
             what: format!(
                 "this account cannot see a node with the name or UUID {server:?} (see openstack baremetal node list)"
-            ),
+            )
+            .into(),
         }
     }
 

@@ -190,7 +190,7 @@ impl Gate for NodeMachine {
                     format!("the node was deleted from Ironic: {what}").into(),
                 )));
             }
-            Err(BackendError::NoServer { what, .. }) => return Ok(GateView::of(ExternalState::Refused(what.into()))),
+            Err(BackendError::NoServer { what, .. }) => return Ok(GateView::of(ExternalState::Refused(what))),
             Err(error) => return Err(error),
         };
         let standing = flag::standing(&node, wish);

@@ -86,8 +86,8 @@ impl Keystone {
         let address = self.address();
         let base = address.trim_end_matches("/v3");
         let request = "POST /v3/auth/tokens";
-        let away = |cause: String| BackendError::Unreachable { address: address.clone(), cause: cause.into() };
-        let refused = |cause: String| BackendError::Withheld { address: address.clone(), cause: cause.into() };
+        let away = |cause: String| BackendError::Unreachable { address: address.clone().into(), cause: cause.into() };
+        let refused = |cause: String| BackendError::Withheld { address: address.clone().into(), cause: cause.into() };
         let url = Url::parse(&format!("{base}/v3/auth/tokens")).map_err(|error| refused(error.to_string()))?;
         let sent = self.http.request(Method::POST, url).map_err(|error| refused(error.to_string()))?;
         let response = match within(self.limit, sent.json(&body(&self.settings.account)).send()).await {
@@ -101,7 +101,7 @@ impl Keystone {
             Some(Ok(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
             Some(Err(error @ BodyError::TooLarge(_))) => {
                 let what = format!("{request}: the answer is {error}");
-                return Err(BackendError::Protocol { address: address.clone(), what });
+                return Err(BackendError::Protocol { address: address.clone().into(), what: what.into() });
             }
             Some(Err(BodyError::Broken(cause))) => return Err(away(cause)),
             None => return Err(away(no_answer_within(self.limit))),
@@ -109,7 +109,10 @@ impl Keystone {
         if !(200..300).contains(&status) {
             return Err(refusal(&address, request, status, &text));
         }
-        let odd = |what: &str| BackendError::Protocol { address: address.clone(), what: format!("{request}: {what}") };
+        let odd = |what: &str| BackendError::Protocol {
+            address: address.clone().into(),
+            what: format!("{request}: {what}").into(),
+        };
         let value = value.ok_or_else(|| odd("the answer does not contain a token"))?;
         let body: Value = serde_json::from_str(&text).map_err(|_| odd("the answer is not JSON"))?;
         let expires = body.pointer("/token/expires_at").and_then(Value::as_str).and_then(|text| text.parse().ok());
@@ -127,7 +130,7 @@ fn refusal(address: &str, request: &str, status: u16, body: &str) -> BackendErro
             if transient || status == 404 {
                 BackendError::Unreachable { address, cause: what.into() }
             } else {
-                BackendError::Protocol { address, what }
+                BackendError::Protocol { address, what: what.into() }
             }
         }
         error => error,

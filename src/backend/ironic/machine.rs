@@ -109,8 +109,8 @@ impl NodeMachine {
 
     pub(super) fn rejected(&self, request: &str, message: &str, transient: bool) -> BackendError {
         BackendError::Rejected {
-            address: self.address(),
-            request: request.to_owned(),
+            address: self.address().into(),
+            request: request.into(),
             status: 409,
             message: message.into(),
             retry_after: None,
@@ -130,7 +130,10 @@ impl Machine for NodeMachine {
         let lock_key = self.fleet.lock_keys.get(&self.server).or_else(|| self.fleet.lock_keys.get(&node.uuid)).cloned();
         let found = identity::find(&self.fleet, &node).await?;
         if lock_key.is_none() && found.uuid.is_none() {
-            return Err(BackendError::NoLockKey { address: self.address(), what: found.why_not(&self.server) });
+            return Err(BackendError::NoLockKey {
+                address: self.address().into(),
+                what: found.why_not(&self.server).into(),
+            });
         }
         Ok(HardwareIdentity {
             lock_key,

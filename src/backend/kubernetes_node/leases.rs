@@ -58,7 +58,8 @@ fn done(lease: &NodeLease, result: Result<(), NodeLeaseError>) -> Result<(), Bac
             what: format!(
                 "{request}: not found; check that the Node {node:?} and the namespace {namespace:?} of node_leases \
                  exist"
-            ),
+            )
+            .into(),
         }),
         Err(NodeLeaseError::Cluster(error)) => Err(meaning(error)),
     }

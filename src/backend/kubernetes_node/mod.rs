@@ -317,7 +317,10 @@ impl NodeDrain for KubernetesNodes {
     }
 
     async fn cordon(&self, node: &str, by: &ExternalRequest) -> Result<(), BackendError> {
-        let missing = || BackendError::Missing { address: self.address(), what: format!("Node {node} does not exist") };
+        let missing = || BackendError::Missing {
+            address: self.address().into(),
+            what: format!("Node {node} does not exist").into(),
+        };
         let found = self.node(node).await?.ok_or_else(missing)?;
         let mut marks = cluster::marks(by);
         if is_cordoned(&found) {

@@ -157,7 +157,7 @@ impl Gate for HostMachine {
             .filter(|other| {
                 matches!(standing, ExternalState::Waiting(_)) && other.store == wish.store && other.uid != wish.uid
             })
-            .map(|other| Uid(other.uid));
+            .map(|other| Uid::new(other.uid));
         let (granted, hold) = (matches!(standing, ExternalState::Granted) && wish.enters, self.hold_of(host, wish));
         Ok(GateView {
             boot: booted(host).filter(|_| granted && hold == Hold::Image),
@@ -177,7 +177,7 @@ impl Gate for HostMachine {
         if self.hosts.hold == Hold::PowerOff
             && let Some(why) = self.holes(Host(&object)).await?
         {
-            return Err(BackendError::Unsupported { address: self.address(), what: why });
+            return Err(BackendError::Unsupported { address: self.address().into(), what: why.into() });
         }
         self.hosts.patch(&object, change).await
     }
@@ -187,7 +187,7 @@ impl Gate for HostMachine {
         let Some(object) = self.hosts.host(&self.name, true).await? else { return Ok(()) };
         let host = Host(&object);
         if let Some(what) = change::cleans(host, wish) {
-            return Err(BackendError::Unsupported { address: self.address(), what });
+            return Err(BackendError::Unsupported { address: self.address().into(), what: what.into() });
         }
         let now = self.hosts.now();
         let Some(change) = change::leave(host, wish, now) else { return Ok(()) };
@@ -349,7 +349,7 @@ impl MaintenanceSystem for HostMachine {
         let host = Host(&object);
         if self.hosts.hold != Hold::Detach {
             return match reboot::refusal(host, reset, self.hosts.hold) {
-                Some(what) => Err(BackendError::Unsupported { address: self.address(), what }),
+                Some(what) => Err(BackendError::Unsupported { address: self.address().into(), what: what.into() }),
                 None => Ok(()),
             };
         }
@@ -363,12 +363,13 @@ impl MaintenanceSystem for HostMachine {
         }
         let wanted = if host.online() { "on" } else { "off" };
         Err(BackendError::Unsupported {
-            address: self.address(),
+            address: self.address().into(),
             what: format!(
                 "baremetal-operator would switch {} {wanted} again within a minute (spec.online). Run the operation \
                  under a metal_server_maintenance (maintenance_id), or change spec.online",
                 host.shown()
-            ),
+            )
+            .into(),
         })
     }
 }

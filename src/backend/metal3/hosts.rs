@@ -99,7 +99,8 @@ impl Hosts {
 
     /// Returns a host that must exist.
     pub(super) async fn known(&self, name: &str, fresh: bool) -> Result<Arc<DynamicObject>, BackendError> {
-        let missing = || BackendError::Missing { address: self.cluster.address(), what: self.absent(name) };
+        let missing =
+            || BackendError::Missing { address: self.cluster.address().into(), what: self.absent(name).into() };
         self.host(name, fresh).await?.ok_or_else(missing)
     }
 

@@ -54,7 +54,8 @@ impl BmcLink {
         if let Some(old) = open.take() {
             old.backend.close().await;
         }
-        let unsupported = |what: String| BackendError::Unsupported { address: hosts.cluster.address(), what };
+        let unsupported =
+            |what: String| BackendError::Unsupported { address: hosts.cluster.address().into(), what: what.into() };
         let (endpoint, system_id) = match BmcAddress::read(&key.address) {
             BmcAddress::Redfish { endpoint, system } => (endpoint, system),
             other => {
@@ -65,7 +66,7 @@ impl BmcLink {
             let named = format!("{} does not name a Secret with its BMC's account", host.shown());
             return Err(unsupported(format!("{named} (spec.bmc.credentialsName)")));
         }
-        let withheld = |cause| BackendError::Withheld { address: host.shown(), cause };
+        let withheld = |cause| BackendError::Withheld { address: host.shown().into(), cause };
         // `disableCertificateVerification` is not the provider's configuration.
         if key.insecure && hosts.trust == Trust::System {
             return Err(withheld(

@@ -123,7 +123,7 @@ impl HostMachine {
     }
 
     fn unsupported(&self, what: &str) -> BackendError {
-        BackendError::Unsupported { address: self.address(), what: what.to_owned() }
+        BackendError::Unsupported { address: self.address().into(), what: what.into() }
     }
 
     /// Returns true if Redfish controls the host: its address uses Redfish and the mode is

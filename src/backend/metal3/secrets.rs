@@ -69,7 +69,7 @@ fn account(hosts: &Hosts, name: &str, found: Option<&DynamicObject>) -> Result<A
     for (part, value) in [("username", username), ("password", password)] {
         if value.is_empty() {
             let (address, what) = (hosts.cluster.address(), format!("{shown} has an empty {part}"));
-            return Err(BackendError::Missing { address, what });
+            return Err(BackendError::Missing { address: address.into(), what: what.into() });
         }
     }
     Ok((username.to_owned(), SecretString::from(password.to_owned())))

@@ -218,8 +218,8 @@ async fn group(cluster: &Cluster, group: &str) -> Result<Option<Group>, ClusterE
         })
         .await;
     let unsettled = || ClusterError::Rejected {
-        address: cluster.address(),
-        request: request.to_string(),
+        address: cluster.address().into(),
+        request: request.to_string().into(),
         code: 503,
         message: "the API server is still preparing its documents".into(),
     };

@@ -119,7 +119,9 @@ impl ClusterObjects {
             .get_or_try_init(|| async {
                 match discover(&self.cluster).await.map_err(error)? {
                     Ok(found) => Ok(found),
-                    Err(what) => Err(BackendError::Missing { address: self.cluster.address(), what }),
+                    Err(what) => {
+                        Err(BackendError::Missing { address: self.cluster.address().into(), what: what.into() })
+                    }
                 }
             })
             .await
@@ -226,9 +228,10 @@ impl ClusterObjects {
 
     /// Returns a server that must exist.
     pub(super) async fn known(&self, name: &str, fresh: bool) -> Result<Arc<DynamicObject>, BackendError> {
-        self.server(name, fresh)
-            .await?
-            .ok_or_else(|| BackendError::Missing { address: self.cluster.address(), what: no_server(name) })
+        self.server(name, fresh).await?.ok_or_else(|| BackendError::Missing {
+            address: self.cluster.address().into(),
+            what: no_server(name).into(),
+        })
     }
 
     /// Returns a claim by `namespace/name`.
@@ -324,9 +327,9 @@ impl ClusterObjects {
                 return Ok(());
             }
             return Err(BackendError::Unsupported {
-                address: self.cluster.address(),
+                address: self.cluster.address().into(),
                 what: "this process does not have the ignition's content: apply the configuration that contains it"
-                    .to_owned(),
+                    .into(),
             });
         };
         let owners = owner.map(|owner| {

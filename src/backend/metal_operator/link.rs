@@ -23,7 +23,7 @@ pub(super) async fn machine(
     name: &str,
 ) -> Result<(Arc<dyn Machine>, RedfishBackend), BackendError> {
     let (endpoint, secret) = endpoint(fleet, server, name).await?;
-    let withheld = |cause| BackendError::Withheld { address: format!("Server {name}"), cause };
+    let withheld = |cause| BackendError::Withheld { address: format!("Server {name}").into(), cause };
     fleet.route.check(&endpoint).await.map_err(|refused| withheld(refused.to_string().into()))?;
     let (username, password) = fleet.bmc_credentials(&secret).await?;
     let settings = ServerSettings {
@@ -36,7 +36,8 @@ pub(super) async fn machine(
         media: MediaSettings::default(),
         trust: fleet.trust.clone(),
     };
-    let unsupported = |what: String| BackendError::Unsupported { address: fleet.cluster.address(), what };
+    let unsupported =
+        |what: String| BackendError::Unsupported { address: fleet.cluster.address().into(), what: what.into() };
     let backend = RedfishBackend::of_one(name, settings, &fleet.route, &fleet.clients, &fleet.clock);
     let backend = backend.map_err(unsupported)?;
     Ok((backend.machine(name)?, backend))
@@ -55,7 +56,8 @@ pub(super) async fn in_clear(fleet: &ClusterObjects, server: &DynamicObject, nam
 /// Returns the Redfish endpoint of a Server's BMC, and the secret with its account.
 async fn endpoint(fleet: &ClusterObjects, server: &DynamicObject, name: &str) -> Result<(Url, String), BackendError> {
     let (address, protocol, secret) = access(fleet, server, name).await?;
-    let unsupported = |what: String| BackendError::Unsupported { address: fleet.cluster.address(), what };
+    let unsupported =
+        |what: String| BackendError::Unsupported { address: fleet.cluster.address().into(), what: what.into() };
     let kind = protocol.pointer("/name").and_then(Value::as_str).unwrap_or_default();
     if !kind.starts_with("Redfish") {
         return Err(unsupported(format!(
@@ -85,7 +87,7 @@ async fn access(
     server: &DynamicObject,
     name: &str,
 ) -> Result<(String, Value, String), BackendError> {
-    let missing = |what: String| BackendError::Missing { address: fleet.cluster.address(), what };
+    let missing = |what: String| BackendError::Missing { address: fleet.cluster.address().into(), what: what.into() };
     if let Some(inline) = server.data.pointer("/spec/bmc").filter(|inline| inline.is_object()) {
         let part = |pointer: &str| inline.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let protocol = inline.get("protocol").cloned().unwrap_or_default();

@@ -139,8 +139,8 @@ impl OperatorMachine {
 
     fn held(&self) -> Result<&ExternalRequest, BackendError> {
         self.held.as_ref().ok_or_else(|| BackendError::Unsupported {
-            address: self.address(),
-            what: "the boot configuration can change only in a maintenance".to_owned(),
+            address: self.address().into(),
+            what: "the boot configuration can change only in a maintenance".into(),
         })
     }
 
@@ -308,8 +308,8 @@ impl BootControl for OperatorMachine {
             Some(Ignition::Content(sha256)) => {
                 let Some(object) = request.object(true).await? else {
                     return Err(BackendError::Missing {
-                        address: self.address(),
-                        what: "our ServerMaintenance was deleted".to_owned(),
+                        address: self.address().into(),
+                        what: "our ServerMaintenance was deleted".into(),
                     });
                 };
                 let name = ignition_secret(&object, sha256);
@@ -355,8 +355,8 @@ impl MediaControl for OperatorMachine {
 impl OperatorMachine {
     fn no_media(&self) -> BackendError {
         BackendError::Unsupported {
-            address: self.address(),
-            what: "metal-operator inserts no virtual media".to_owned(),
+            address: self.address().into(),
+            what: "metal-operator inserts no virtual media".into(),
         }
     }
 }

@@ -50,11 +50,12 @@ pub(super) async fn would_last(fleet: &ClusterObjects, name: &str, reset: ResetT
         None => "it is not claimed".to_owned(),
     };
     Err(BackendError::Unsupported {
-        address: fleet.cluster.address(),
+        address: fleet.cluster.address().into(),
         what: format!(
             "metal-operator would switch Server {name} back immediately: {why}. Run the operation under a \
              metal_server_maintenance (maintenance_id), or change the claim's power"
-        ),
+        )
+        .into(),
     })
 }
 
@@ -62,8 +63,8 @@ pub(super) async fn would_last(fleet: &ClusterObjects, name: &str, reset: ResetT
 pub(super) async fn ask(fleet: &ClusterObjects, name: &str, reset: ResetType) -> Result<(), BackendError> {
     let Some((_, value)) = NAMES.iter().find(|(known, _)| *known == reset) else {
         return Err(BackendError::Unsupported {
-            address: fleet.cluster.address(),
-            what: format!("metal-operator does not support {reset}"),
+            address: fleet.cluster.address().into(),
+            what: format!("metal-operator does not support {reset}").into(),
         });
     };
     let request = || format!("operation {value} of Server {name}");
@@ -85,7 +86,11 @@ pub(super) async fn ask(fleet: &ClusterObjects, name: &str, reset: ResetType) ->
     if matches!(reset, ResetType::On | ResetType::ForceOff) {
         return Err(not_now(fleet.cluster.address(), request(), why));
     }
-    Err(BackendError::ReplyLost { address: fleet.cluster.address(), request: request(), cause: why.into() })
+    Err(BackendError::ReplyLost {
+        address: fleet.cluster.address().into(),
+        request: request().into(),
+        cause: why.into(),
+    })
 }
 
 /// Removes a request; `false` if the operator accepted it first.

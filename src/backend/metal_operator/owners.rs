@@ -203,7 +203,7 @@ impl ExternalOwnership for MetalOperatorBackend {
         let tolerates = self.tolerates().await?;
         if let (false, Err(what)) = (wanted.tolerations.is_empty(), &tolerates) {
             let (address, what) = (self.fleet.cluster.address(), format!("tolerations: {what}"));
-            return Err(BackendError::Unsupported { address, what });
+            return Err(BackendError::Unsupported { address: address.into(), what: what.into() });
         }
         let found = self.fleet.claim(&id, true).await?;
         if let Some(claim) = &found {
@@ -313,13 +313,14 @@ impl ExternalOwnership for MetalOperatorBackend {
 
 impl MetalOperatorBackend {
     fn missing(&self, what: String) -> BackendError {
-        BackendError::Missing { address: self.fleet.cluster.address(), what }
+        BackendError::Missing { address: self.fleet.cluster.address().into(), what: what.into() }
     }
 
     /// Returns `Ok` if an existing claim can be changed to the wanted state.
     fn may_change(&self, claim: &DynamicObject, wanted: &ExternalClaim, uid: Option<&str>) -> Result<(), BackendError> {
         let id = wanted.id();
-        let refused = |why: String| BackendError::Unsupported { address: self.fleet.cluster.address(), what: why };
+        let refused =
+            |why: String| BackendError::Unsupported { address: self.fleet.cluster.address().into(), what: why.into() };
         if let Some(uid) = uid {
             return if claim.metadata.uid.as_deref() == Some(uid) {
                 Ok(())

@@ -76,7 +76,7 @@ impl Parking<'_> {
         {
             return Ok(None);
         }
-        Ok(annotation(server, OUR_UID).filter(|uid| *uid != self.wish.uid).map(|uid| Uid(uid.to_owned())))
+        Ok(annotation(server, OUR_UID).filter(|uid| *uid != self.wish.uid).map(Uid::new))
     }
 
     async fn standing(&self, server: &DynamicObject) -> Result<ExternalState, BackendError> {

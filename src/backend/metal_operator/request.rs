@@ -119,7 +119,7 @@ impl ServerMaintenanceRequest<'_> {
         let all = self.fleet.maintenances_of(self.server).await?;
         let ours =
             all.iter().find(|one| full_name(one) == holder && annotation(one, OUR_STORE) == Some(&self.wish.store));
-        Ok(ours.and_then(|one| annotation(one, OUR_UID)).map(|uid| Uid(uid.to_owned())))
+        Ok(ours.and_then(|one| annotation(one, OUR_UID)).map(Uid::new))
     }
 
     async fn standing(
@@ -298,8 +298,8 @@ impl ServerMaintenanceRequest<'_> {
         }
         let Some((_, kind)) = self.fleet.maintenances().await? else {
             return Err(BackendError::Unsupported {
-                address: self.fleet.cluster.address(),
-                what: "the cluster does not serve ServerMaintenance".to_owned(),
+                address: self.fleet.cluster.address().into(),
+                what: "the cluster does not serve ServerMaintenance".into(),
             });
         };
         self.fleet.apply(&kind, self.namespace(), &self.name(), &wanted).await
@@ -352,8 +352,8 @@ impl ServerMaintenanceRequest<'_> {
         match (self.look(true).await?.standing, self.object(true).await?) {
             (ExternalState::Granted, Some(object)) => Ok(object),
             (standing, _) => Err(BackendError::Unsupported {
-                address: self.fleet.cluster.address(),
-                what: format!("the maintenance lost the server: {standing}"),
+                address: self.fleet.cluster.address().into(),
+                what: format!("the maintenance lost the server: {standing}").into(),
             }),
         }
     }

@@ -143,7 +143,7 @@ pub(super) async fn look(fleet: &ClusterObjects, word: &ApprovalMarkRef) -> Resu
 pub(super) async fn approve(fleet: &ClusterObjects, word: &ApprovalMarkRef) -> Result<(), BackendError> {
     let Some(place) = ApprovalMark::of(fleet, word).await? else {
         let cluster = if word.node.is_some() { &fleet.nodes } else { &fleet.cluster };
-        return Err(BackendError::Missing { address: cluster.address(), what: gone(word) });
+        return Err(BackendError::Missing { address: cluster.address().into(), what: gone(word).into() });
     };
     if place.present {
         return Ok(());

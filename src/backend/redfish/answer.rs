@@ -64,7 +64,7 @@ impl Bmc {
             Ok(bytes) => bytes,
             // The status already rejects the change, so an incomplete body does not matter.
             Err(_) if changes && applied(status, None) == Applied::No => Vec::new(),
-            Err(BackendError::Protocol { what, .. }) if changes => return Err(self.unclear(method, path, &what)),
+            Err(BackendError::Protocol { what, .. }) if changes => return Err(self.unclear(method, path, what.raw())),
             Err(error) => return Err(error),
         };
         let document = if bytes.iter().all(u8::is_ascii_whitespace) {
@@ -113,7 +113,7 @@ impl Bmc {
             // a different method and not a second attempt.
             let elsewhere = ways_in.is_none_or(|ways| !ways.to_ascii_lowercase().contains("basic"));
             self.no_basic.store(elsewhere, Ordering::Relaxed);
-            return Err(BackendError::Unauthorized { address: self.address(), message: message.into() });
+            return Err(BackendError::Unauthorized { address: self.address().into(), message: message.into() });
         }
         let transient = later
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::CONFLICT)
@@ -121,8 +121,8 @@ impl Bmc {
             || (changes && status == StatusCode::NOT_FOUND)
             || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED);
         Err(BackendError::Rejected {
-            address: self.address(),
-            request: format!("{method} {path}"),
+            address: self.address().into(),
+            request: format!("{method} {path}").into(),
             status: status.as_u16(),
             message: message.into(),
             retry_after,
@@ -132,8 +132,8 @@ impl Bmc {
 
     fn unclear(&self, method: &Method, path: &str, answer: &str) -> BackendError {
         BackendError::OutcomeUnknown {
-            address: self.address(),
-            request: format!("{method} {path}"),
+            address: self.address().into(),
+            request: format!("{method} {path}").into(),
             answer: answer.into(),
         }
     }

@@ -355,7 +355,10 @@ impl Bmc {
         let client = if reuses { &self.trusting.client } else { &self.trusting.fresh };
         let request = client.request(method.clone(), url);
         Ok(request
-            .map_err(|refused| BackendError::Withheld { address: self.address(), cause: refused.to_string().into() })?
+            .map_err(|refused| BackendError::Withheld {
+                address: self.address().into(),
+                cause: refused.to_string().into(),
+            })?
             .header("OData-Version", "4.0")
             .header(header::ACCEPT, "application/json")
             // Compression weakens entity tags, and some BMCs then reject them.

@@ -85,7 +85,7 @@ impl BmcInspection for RedfishMachine {
         }
         let limit = self.bmc.limits.read;
         let unreachable =
-            |cause: String| BackendError::Unreachable { address: self.bmc.address(), cause: cause.into() };
+            |cause: String| BackendError::Unreachable { address: self.bmc.address().into(), cause: cause.into() };
         match within(limit, presented(self.bmc.route(), &self.bmc.endpoint)).await {
             Some(Ok(der)) => Ok(Some(read_certificate(&der, self.bmc.judged_by()))),
             Some(Err(cause)) => Err(unreachable(cause)),

@@ -165,7 +165,7 @@ impl Backend for RedfishBackend {
         let more = self.machines.len().saturating_sub(names.len());
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let known = if names.is_empty() { "none".to_owned() } else { format!("{}{more}", names.join(", ")) };
-        Err(BackendError::UnknownServer { server: server.to_owned(), known, advice: ADD_SERVER })
+        Err(BackendError::UnknownServer { server: server.into(), known: known.into(), advice: ADD_SERVER })
     }
 
     async fn location(&self, server: &str) -> Result<Location, BackendError> {

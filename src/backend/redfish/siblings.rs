@@ -108,7 +108,7 @@ impl RedfishMachine {
         }
         let silent = || {
             let cause = no_answer_within(FOR_SIBLINGS);
-            Err(BackendError::Unreachable { address: self.bmc.address(), cause: cause.into() })
+            Err(BackendError::Unreachable { address: self.bmc.address().into(), cause: cause.into() })
         };
         systems.iter().map(|path| (path, read.remove(path).unwrap_or_else(silent))).collect()
     }
@@ -131,7 +131,9 @@ fn with_hint(error: BackendError, hint: &str) -> BackendError {
         BackendError::Unreachable { address, cause } | BackendError::ReplyLost { address, cause, .. } => {
             BackendError::Unreachable { address, cause: more(cause.into_raw()).into() }
         }
-        BackendError::Protocol { address, what } => BackendError::Protocol { address, what: more(what) },
+        BackendError::Protocol { address, what } => {
+            BackendError::Protocol { address, what: more(what.into_raw()).into() }
+        }
         BackendError::Rejected { address, request, status, message, retry_after, transient } => {
             BackendError::Rejected {
                 address,

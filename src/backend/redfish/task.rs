@@ -109,7 +109,12 @@ impl Bmc {
 
     /// Returns the error for a change whose task did not complete.
     fn ended(&self, request: String, message: String, nothing_changed: bool) -> BackendError {
-        BackendError::TaskFailed { address: self.address(), request, message: message.into(), nothing_changed }
+        BackendError::TaskFailed {
+            address: self.address().into(),
+            request: request.into(),
+            message: message.into(),
+            nothing_changed,
+        }
     }
 
     /// Checks once the continuing tasks of the selected resources, and returns, once, the error of

@@ -136,13 +136,13 @@ async fn an_answer_wakes_who_waits_for_it() {
         tokio::spawn(async move { asker.hold(&wish("m", asks()), &patient()).await.unwrap() })
     };
     tokio::time::sleep(Duration::from_mins(7)).await;
-    assert!(owner.approve(&key, &Uid("a".into()), &yes(Some("other"))).await.is_err(), "no request exists for it");
+    assert!(owner.approve(&key, &Uid::new("a"), &yes(Some("other"))).await.is_err(), "no request exists for it");
     assert!(!waiting.is_finished());
-    owner.approve(&key, &Uid("b".into()), &yes(Some("m"))).await.unwrap();
+    owner.approve(&key, &Uid::new("b"), &yes(Some("m"))).await.unwrap();
     let held = waiting.await.unwrap();
     assert_eq!(began(&held).duration_since(at("10:07:00")).as_secs(), 0);
     // A withdrawal after the start changes nothing.
-    assert!(owner.withdraw_approval(&key, &Uid("b".into())).await.unwrap());
+    assert!(owner.withdraw_approval(&key, &Uid::new("b")).await.unwrap());
     assert!(asker.held(&held.record.uid).await.unwrap().unwrap().active);
     release(&asker, &held).await;
     // The next run requires a new approval.
@@ -170,7 +170,7 @@ async fn an_approval_counts_from_its_time_on_and_until_it_expires() {
     let world = World::new();
     let (owner, key) = claimed(&world).await;
     let from = ApprovalWish { not_before: Some(at("11:00:00")), expires: Some(at("12:00:00")), ..yes(None) };
-    owner.approve(&key, &Uid("a".into()), &from).await.unwrap();
+    owner.approve(&key, &Uid::new("a"), &from).await.unwrap();
     let asker = world.process("asker");
     let held = asker.hold(&wish("m", asks()), &patient()).await.unwrap();
     assert_eq!(began(&held).duration_since(at("11:00:00")).as_secs(), 0);

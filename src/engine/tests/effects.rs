@@ -72,7 +72,7 @@ async fn ends_during_shutdown(takes: Duration, after: Duration, end: End) {
     // Every sent call has taken effect by now, and the server is restored.
     tokio::time::sleep(takes * 2 + Duration::from_mins(5)).await;
     assert_eq!(world.machine.power(), PowerState::On, "{case}");
-    let view = world.store.view(&LockKey("11111111-uuid".into())).await.unwrap();
+    let view = world.store.view(&LockKey::new("11111111-uuid")).await.unwrap();
     assert_eq!(view.lock.slot, None, "{case}");
 }
 

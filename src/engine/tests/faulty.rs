@@ -136,11 +136,11 @@ impl Faulty {
         let (address, cause) = ("memory://".to_owned(), "the disk is full".into());
         match how {
             None => Ok(()),
-            Some(OneWay::Rejects) => Err(StoreError::Unwritable { address, cause }),
-            Some(OneWay::Denies) => Err(StoreError::Forbidden { address, cause }),
+            Some(OneWay::Rejects) => Err(StoreError::Unwritable { address: address.into(), cause }),
+            Some(OneWay::Denies) => Err(StoreError::Forbidden { address: address.into(), cause }),
             Some(OneWay::Hangs) => {
                 tokio::time::sleep(PATIENCE).await;
-                Err(StoreError::Unavailable { address, cause })
+                Err(StoreError::Unavailable { address: address.into(), cause })
             }
         }
     }

@@ -84,13 +84,13 @@ async fn claim(world: &World, says: Says, spec: &Spec) {
     let digest = spec.digest();
     let mut claimed = |lock: &mut ServerLock, _: &Leases, now: jiff::Timestamp| -> Result<(), Refusal> {
         let id = MaintenanceId::new("db", "a").unwrap();
-        let (uid, owner, server, by) = (Uid("c".into()), "db".into(), "node".into(), "db".into());
+        let (uid, owner, server, by) = (Uid::new("c"), "db".into(), "node".into(), "db".into());
         lock.claim(Claim { uid, id, owner, contact: None, server, since: now, by }, now)?;
         if says != Says::Approved {
             return Ok(());
         }
         let scope = Scope::Maintenance { id: MaintenanceId::new("ops", "run").unwrap(), digest: digest.clone().into() };
-        let (uid, by) = (Uid("a".into()), "db".into());
+        let (uid, by) = (Uid::new("a"), "db".into());
         lock.approve(Approval { uid, scope, not_before: None, expires: None, at: now, by, used_by: None }, "db", now)
     };
     world.store.transact(&key, &mut claimed).await.unwrap();

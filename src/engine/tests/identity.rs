@@ -36,10 +36,10 @@ async fn a_server_that_never_showed_a_uuid_is_refused() {
     let with_key = HardwareIdentity { lock_key: Some("rack1".into()), uuid: None, ..real_identity() };
     world.machine.with(|inside| inside.identity = Some(with_key));
     let driven = owned_by(&world, "alice").hold(&wish("first", spec()), &control()).await.unwrap();
-    assert_eq!(driven.record.lock_key.0, "rack1");
+    assert_eq!(driven.record.lock_key.raw(), "rack1");
     // Its identifiers now lead there, even for other owners.
     hide_uuid(&world);
-    assert_eq!(owned_by(&world, "bob").lock_key("node").await.unwrap().0, "rack1");
+    assert_eq!(owned_by(&world, "bob").lock_key("node").await.unwrap().raw(), "rack1");
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,8 +73,8 @@ async fn identifiers_move_when_nothing_is_active_and_never_before() {
     assert_eq!(rebound.moved.len(), 3);
     assert!(rebound.moved.iter().all(|(_, from)| *from == old));
     let driven = bob.hold(&wish("second", spec()), &control()).await.unwrap();
-    assert_eq!(driven.record.lock_key.0, new);
-    assert_eq!(alice.lock_key("node").await.unwrap().0, new, "by its name and by its UUID");
+    assert_eq!(driven.record.lock_key.raw(), new);
+    assert_eq!(alice.lock_key("node").await.unwrap().raw(), new, "by its name and by its UUID");
     assert_eq!(world.store.contents().await.unwrap().violations(), Vec::<String>::new());
     let unknown = bob.rebind(&["bob/nothing".to_owned()], Some(new), "why").await.unwrap_err();
     assert!(matches!(unknown, EngineError::UnknownIdentifier { .. }), "{unknown}");

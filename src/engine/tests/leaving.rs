@@ -277,7 +277,7 @@ async fn owners_of_whom_the_external_system_knows_nothing_are_asked_here() {
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(!running.is_finished());
     assert_eq!(said.lock().unwrap().request, None, "not entered before the owner approved");
-    owner.approve(&key, &Uid("b".into()), &super::asking::yes(Some("m"))).await.unwrap();
+    owner.approve(&key, &Uid::new("b"), &super::asking::yes(Some("m"))).await.unwrap();
     assert_eq!(running.await.unwrap().unwrap().finish, Finish::Reached);
     assert!(said.lock().unwrap().request.is_some());
 }

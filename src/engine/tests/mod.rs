@@ -707,13 +707,17 @@ async fn a_stop_while_preparing_keeps_the_hold_and_the_next_run_goes_on() {
 async fn a_change_that_fails_after_it_was_accepted_fails_its_step_in_its_own_words() {
     let (address, request) = ("fake".to_owned(), "POST reset".to_owned());
     let failed = BackendError::TaskFailed {
-        address: address.clone(),
-        request: request.clone(),
+        address: address.clone().into(),
+        request: request.clone().into(),
         message: "task Exception: the fan tray is missing".into(),
         nothing_changed: false,
     };
     // Its progress is unknown, so it is not sent again either.
-    let unknown = BackendError::OutcomeUnknown { address, request, answer: "the fan tray is missing".into() };
+    let unknown = BackendError::OutcomeUnknown {
+        address: address.into(),
+        request: request.into(),
+        answer: "the fan tray is missing".into(),
+    };
     for late in [failed, unknown] {
         let world = World::new();
         let engine = world.process("alice");

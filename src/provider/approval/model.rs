@@ -152,14 +152,14 @@ impl ApprovalModel {
 
     /// Fills in the computed attributes.
     pub(in crate::provider) fn show(&mut self, approval: &Approval, view: &LockView) {
-        self.id = Value::Value(approval.uid.0.clone());
+        self.id = Value::Value(approval.uid.raw().to_owned());
         self.digest = match &approval.scope {
             Scope::Maintenance { digest, .. } => Value::Value(digest.raw().to_owned()),
             Scope::All => Value::Null,
         };
         self.approved_by = Value::Value(approval.by.to_string());
         self.approved_at = Value::Value(approval.at.to_string());
-        self.lock_key = Value::Value(view.lock.key.0.clone());
+        self.lock_key = Value::Value(view.lock.key.raw().to_owned());
         self.state = Value::Value(standing(approval, view).to_owned());
         self.claim = Value::Null;
     }

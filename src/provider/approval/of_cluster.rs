@@ -180,7 +180,7 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
         model.digest = Value::Null;
         model.approved_by = Value::Value(format!("{} ({})", self.engine.owner(), self.engine.runner()));
         model.approved_at = Value::Value(self.engine.now().to_string());
-        model.lock_key = Value::Value(key.0.clone());
+        model.lock_key = Value::Value(key.raw().to_owned());
         model.claim = Value::Value(word.claim.clone());
         model.state = Value::Value("InForce".to_owned());
         let owned = Owned::in_cluster(self.there, &key, &word.uid, &word.claim_uid.clone().unwrap_or_default());

@@ -168,7 +168,7 @@ impl ApprovalLifecycle for StoreApprovals<'_> {
     ) -> Option<(ApprovalModel, Owned)> {
         not_here(diags, &model)?;
         let server = given(&model.server)?.to_owned();
-        let uid = Uid(Uuid::now_v7().to_string());
+        let uid = Uid::new(Uuid::now_v7().to_string());
         let approved = async {
             let key = self.engine.lock_key(&server).await?;
             let approval = self.engine.approve(&key, &uid, wish).await?;
@@ -197,8 +197,8 @@ impl ApprovalLifecycle for StoreApprovals<'_> {
     }
 
     async fn recover(&self, model: &ApprovalModel) -> Option<Owned> {
-        let view = self.engine.view(&LockKey(given(&model.lock_key)?.to_owned())).await.ok()?;
-        Owned::found(self.engine, &view, Some(&Uid(given(&model.id)?.to_owned())))
+        let view = self.engine.view(&LockKey::new(given(&model.lock_key)?.to_owned())).await.ok()?;
+        Owned::found(self.engine, &view, Some(&Uid::new(given(&model.id)?.to_owned())))
     }
 
     async fn read(
@@ -244,7 +244,7 @@ impl ApprovalLifecycle for StoreApprovals<'_> {
 
     async fn import(&self, diags: &mut Diagnostics, id: &str) -> Option<(ApprovalModel, Owned)> {
         for view in &value_or_error(diags, id, self.engine.views().await)? {
-            let Some(approval) = view.lock.ownership.approval(&Uid(id.to_owned())) else { continue };
+            let Some(approval) = view.lock.ownership.approval(&Uid::new(id)) else { continue };
             let refused =
                 view.lock.ownership.claim.as_ref().and_then(|claim| claim.allows_owner(self.engine.owner()).err());
             if let Some(refusal) = refused {

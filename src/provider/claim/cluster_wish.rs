@@ -104,7 +104,7 @@ impl ClaimModel {
         self.phase = known(claim.phase.clone());
         self.ignition_secret = known(claim.ignition_secret.clone());
         if let Some(key) = key {
-            self.lock_key = Value::Value(key.0.clone());
+            self.lock_key = Value::Value(key.raw().to_owned());
         }
         self.set_pending(asked.to_vec());
         self.maintenance_needed = Value::Value(claim.needed || !asked.is_empty());

@@ -12,7 +12,7 @@ impl ClusterClaims<'_> {
     /// Warns of the effect on the server. Only reads.
     pub(super) async fn tell_end(&self, diags: &mut Diagnostics, model: &ClaimModel) {
         let (Some(id), Some(server)) = (given(&model.id), given(&model.server)) else { return };
-        let key = given(&model.lock_key).map(|key| LockKey(key.to_owned()));
+        let key = given(&model.lock_key).map(LockKey::new);
         let looked = async {
             let state = self.there.state(server, true).await?;
             let approved = self.there.claim_view(id, true).await?.is_some_and(|claim| claim.approved);

@@ -252,7 +252,7 @@ impl ClaimModel {
         self.id = Value::Value(claim.id.to_string());
         self.owner = Value::Value(claim.owner.to_string());
         self.claimed_at = Value::Value(claim.since.to_string());
-        self.lock_key = Value::Value(view.lock.key.0.clone());
+        self.lock_key = Value::Value(view.lock.key.raw().to_owned());
         let asked = approval::asked(&view.lock, view.now);
         self.maintenance_needed = Value::Value(!asked.is_empty());
         self.set_pending(asked);

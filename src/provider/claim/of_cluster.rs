@@ -216,7 +216,12 @@ impl ClaimLifecycle for ClusterClaims<'_> {
             let uid = match private {
                 Value::Value(owned) => Some(owned.own_uid()),
                 // The claim was deleted, unless the cluster does not answer.
-                _ => self.there.claim_view(&id, true).await?.filter(|claim| same(claim, model)).map(|it| Uid(it.uid)),
+                _ => self
+                    .there
+                    .claim_view(&id, true)
+                    .await?
+                    .filter(|claim| same(claim, model))
+                    .map(|it| Uid::new(it.uid)),
             };
             match uid {
                 Some(uid) => self.engine.give_up_claim(self.there, &id, &uid, &server, &control).await,
@@ -243,7 +248,7 @@ impl ClaimLifecycle for ClusterClaims<'_> {
 
     async fn recover(&self, model: &ClaimModel) -> Option<Owned> {
         let claim = self.there.claim_view(given(&model.id)?, true).await.ok()??;
-        let key = LockKey(given(&model.lock_key)?.to_owned());
+        let key = LockKey::new(given(&model.lock_key)?.to_owned());
         same(&claim, model).then(|| Owned::in_cluster(self.there, &key, &claim.uid, ""))
     }
 
@@ -276,7 +281,7 @@ impl ClaimLifecycle for ClusterClaims<'_> {
             }
             return elsewhere.then_some(model);
         };
-        let key = given(&model.lock_key).map(|key| LockKey(key.to_owned()));
+        let key = given(&model.lock_key).map(LockKey::new);
         let asked = self.show(&mut model, &claim, key.as_ref()).await;
         model.contact = known(claim.contact.as_ref().map(|text| text.raw().to_owned()));
         model.take_over(&claim, self.there.ignition_secret(&claim_name(&claim), "").as_str());

@@ -93,7 +93,7 @@ impl ClaimLifecycle for StoreClaims<'_> {
     }
 
     async fn recover(&self, model: &ClaimModel) -> Option<Owned> {
-        let key = LockKey(given(&model.lock_key)?.to_owned());
+        let key = LockKey::new(given(&model.lock_key)?.to_owned());
         let view = self.engine.view(&key).await.ok()?;
         let claim = view.lock.ownership.claim.as_ref();
         let same = claim.filter(|claim| Some(claim.since.to_string().as_str()) == given(&model.claimed_at));

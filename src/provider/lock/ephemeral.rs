@@ -93,7 +93,7 @@ impl ServerLock {
         let record = &driven.record;
         let power = self.cell.unless_stopped(power_of(&engine, &server)).await.flatten();
         model.show(&engine, record, power);
-        let handle = Handle { uid: record.uid.0.clone(), server, limit: release_timeout.as_secs() };
+        let handle = Handle { uid: record.uid.raw().to_owned(), server, limit: release_timeout.as_secs() };
         let private = serde_json::to_vec(&handle).ok()?;
         Some(Opened { result: Value::Value(model), private, renew_at: Some(next_renewal(&engine)) })
     }
@@ -218,7 +218,7 @@ impl EphemeralResource for ServerLock {
     async fn renew(&self, diags: &mut Diagnostics, private: &[u8]) -> Option<Option<SystemTime>> {
         let Some(handle) = Handle::read(private) else { return Some(None) };
         let engine = self.cell.engine(diags)?;
-        match engine.is_open(&Uid(handle.uid)).await {
+        match engine.is_open(&Uid::new(handle.uid)).await {
             Ok(Ok(())) => {}
             Ok(Err(record)) => {
                 diags.add_error(lost(&handle.server, record.as_ref()));
@@ -234,7 +234,7 @@ impl EphemeralResource for ServerLock {
     async fn close(&self, diags: &mut Diagnostics, private: &[u8]) -> Option<()> {
         let Some(handle) = Handle::read(private) else { return Some(()) };
         let engine = self.cell.engine(diags)?;
-        let (uid, server) = (Uid(handle.uid), handle.server);
+        let (uid, server) = (Uid::new(handle.uid), handle.server);
         // An interrupt can be the reason for closing, so it must not stop the release.
         let limit = Duration::from_secs(handle.limit);
         let control = Control { stop: CancellationToken::new(), timeout: limit, release_timeout: limit };

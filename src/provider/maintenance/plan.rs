@@ -144,7 +144,7 @@ impl ServerMaintenance {
         if !matches!(given(&prior.state), Some("Preparing" | "InMaintenance")) {
             return;
         }
-        let key = given(&prior.lock_key).map(|key| LockKey(key.to_owned()));
+        let key = given(&prior.lock_key).map(LockKey::new);
         let begun = engine.planned().begin();
         together::lasting(diags, engine, key.as_ref(), spec, self.lasting(model, spec, true), begun);
     }

@@ -109,7 +109,7 @@ impl From<QueueRow> for EntryModel {
         let number = |n: u64| Value::Value(i64::try_from(n).unwrap_or(i64::MAX));
         Self {
             server: Value::Value(line.server.into_raw()),
-            lock_key: Value::Value(line.lock_key.0),
+            lock_key: Value::Value(line.lock_key.raw().to_owned()),
             id: Value::Value(line.id.to_string()),
             state: Value::Value(line.state.to_owned()),
             position: number(line.position as u64),

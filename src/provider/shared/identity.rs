@@ -43,7 +43,7 @@ fn other_lock(name: &Alias, key: &LockKey, others: &[(Alias, LockKey)]) -> Strin
          server rebind {} --key {} --reason WHY",
         lines.join("\n"),
         moved.join(" "),
-        shell_word(&key.0),
+        shell_word(key.raw()),
     );
     if let Some(shared) = shared {
         text.push_str(&format!(
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn both_locks_and_the_way_out_are_shown() {
-        let lock = |text: &str| LockKey(text.to_owned());
+        let lock = |text: &str| LockKey::new(text);
         let error = IdentityError::OtherLock {
             name: Alias::name("team/node"),
             key: lock("5d5d5544-0037-3010-8052-b4c04f4d3332"),

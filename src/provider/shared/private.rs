@@ -59,7 +59,7 @@ pub(in crate::provider) enum Mark<'a> {
 impl Private {
     /// Returns the private state for a record.
     pub(in crate::provider) fn of(engine: &Engine, record: &Maintenance) -> Self {
-        let (uid, store) = (record.uid.0.clone(), engine.store().id().to_owned());
+        let (uid, store) = (record.uid.raw().to_owned(), engine.store().id().to_owned());
         let (state, generation) = (String::new(), record.generation);
         Self { uid, store, state, generation, before: before(record), replaced: false }
     }
@@ -135,14 +135,14 @@ impl Private {
     /// Returns the record's uid.
     pub(in crate::provider) fn uid(private: &Value<Self>) -> Option<Uid> {
         match private {
-            Value::Value(private) => Some(Uid(private.uid.clone())),
+            Value::Value(private) => Some(Uid::new(private.uid.clone())),
             _ => None,
         }
     }
 
     /// Returns the record's uid.
     pub(in crate::provider) fn own_uid(&self) -> Uid {
-        Uid(self.uid.clone())
+        Uid::new(self.uid.clone())
     }
 
     /// Finds a resource's record, for every kind of record; no other code decides this. Hosts omit
@@ -178,7 +178,7 @@ impl Private {
         let active = matches!(found, RecordLookup::Active(_));
         let record = found.record();
         let newer = outdated.is_none_or(|generation| active && record.generation > generation);
-        if !newer || Some(record.lock_key.0.as_str()) != given(state.lock_key) {
+        if !newer || Some(record.lock_key.raw()) != given(state.lock_key) {
             return private;
         }
         let number = match state.mark {
@@ -271,30 +271,30 @@ impl Owned {
         claim: &str,
     ) -> Self {
         let (uid, claim) = (uid.to_owned(), claim.to_owned());
-        Self { uid, lock_key: key.0.clone(), store: there.address(), claim }
+        Self { uid, lock_key: key.raw().to_owned(), store: there.address(), claim }
     }
 
     /// Returns the private state for an object stored with a lock.
     pub(in crate::provider) fn new(engine: &Engine, key: &LockKey, uid: &Uid) -> Self {
-        let (uid, store) = (uid.0.clone(), engine.store().id().to_owned());
-        Self { uid, lock_key: key.0.clone(), store, claim: String::new() }
+        let (uid, store) = (uid.raw().to_owned(), engine.store().id().to_owned());
+        Self { uid, lock_key: key.raw().to_owned(), store, claim: String::new() }
     }
 
     /// Returns the private state of a claim or approval whose lock is in this store. Without `uid`,
     /// it was deleted. `None`: the store does not contain the lock, so it could be another store.
     pub(in crate::provider) fn found(engine: &Engine, view: &LockView, uid: Option<&Uid>) -> Option<Self> {
         let known = *view.lock != ServerLock::new(view.lock.key.clone());
-        known.then(|| Self::new(engine, &view.lock.key, uid.unwrap_or(&Uid(String::new()))))
+        known.then(|| Self::new(engine, &view.lock.key, uid.unwrap_or(&Uid::new(String::new()))))
     }
 
     /// Returns the lock key.
     pub(in crate::provider) fn key(&self) -> LockKey {
-        LockKey(self.lock_key.clone())
+        LockKey::new(self.lock_key.clone())
     }
 
     /// Returns the uid.
     pub(in crate::provider) fn own_uid(&self) -> Uid {
-        Uid(self.uid.clone())
+        Uid::new(self.uid.clone())
     }
 
     /// Returns the private state if it belongs to this store. Otherwise adds an error with the

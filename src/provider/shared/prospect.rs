@@ -190,7 +190,7 @@ impl Prospect {
         });
         (self.ahead, self.skipped) = match &planned.forecast.outlook {
             Outlook::Refused(_) => {
-                let nobody = Uid(String::new());
+                let nobody = Uid::new(String::new());
                 queue::ahead(&view.lock, &view.leases, &nobody, engine.tuning().aging, view.now)
             }
             _ => engine.ahead_of(planned, view.now),

@@ -63,7 +63,7 @@ pub(in crate::provider) async fn is_current(
         Value::Value(_) => return true,
         _ => expected.generation,
     };
-    let key = given(expected.lock_key).map(|key| LockKey(key.to_owned()));
+    let key = given(expected.lock_key).map(LockKey::new);
     let Ok(Some(lost)) = engine.lost_since(found, key.as_ref(), generation, expected.held()).await else {
         return true;
     };

@@ -116,7 +116,7 @@ impl Conditional for Store {
                 && let Some(record) =
                     change.written().find(|record| change.is_new(record) && self.taken.contains(&record.id))
             {
-                return Err(StoreError::NameTaken { id: record.id.clone(), key: LockKey("other".into()) });
+                return Err(StoreError::NameTaken { id: record.id.clone(), key: LockKey::new("other") });
             }
             match inner.fates.pop_front().unwrap_or(Fate::Made) {
                 Fate::Made => Ok(inner.write(expected, after, events, change.commits()).map(CommittedChange::from)),
@@ -156,7 +156,7 @@ impl Conditional for Store {
 }
 
 fn key() -> LockKey {
-    LockKey("k".into())
+    LockKey::new("k")
 }
 
 fn id(n: usize) -> MaintenanceId {
@@ -170,7 +170,7 @@ fn runner() -> Runner {
 /// Enqueues and attaches. With `refuses`, it changes the draft and then refuses.
 async fn join(store: &Store, known: &CachedLock, n: usize, refuses: bool) -> Result<(Uid, Fence), StoreError> {
     let clock = SimulatedClock::starting_at(Timestamp::UNIX_EPOCH);
-    let uid = Uid(format!("uid-{n}"));
+    let uid = Uid::new(format!("uid-{n}"));
     let mut said = None;
     let mut ask = |lock: &mut ServerLock, leases: &Leases, now: Timestamp| {
         let request = EnqueueRequest {
@@ -233,7 +233,7 @@ async fn play(tasks: &[Task], store: &Arc<Store>) {
     let shelf = store.shelf.lock().unwrap();
     let times = |uid: &Uid| shelf.enqueued.iter().filter(|enqueued| *enqueued == uid).count();
     for (n, (task, result)) in tasks.iter().zip(results).enumerate() {
-        let uid = Uid(format!("uid-{n}"));
+        let uid = Uid::new(format!("uid-{n}"));
         match result {
             Some(Ok((uid, fence))) => {
                 assert!(!task.refuses && !store.taken.contains(&id(n)), "{n}");
@@ -307,7 +307,7 @@ fn a_hundred_that_come_together_need_a_few_commits_and_keep_their_order() {
         }
         let shelf = store.shelf.lock().unwrap();
         assert!(shelf.made <= 3, "{} commits", shelf.made);
-        let in_order: Vec<_> = (0..100).map(|n| Uid(format!("uid-{n}"))).collect();
+        let in_order: Vec<_> = (0..100).map(|n| Uid::new(format!("uid-{n}"))).collect();
         assert_eq!(shelf.enqueued, in_order);
     });
 }

@@ -61,7 +61,7 @@ impl LeaseStatus {
         let until = until.parse().map_err(|error| faults.record(&name, error))?;
         let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
         Ok(Self {
-            runner: RunnerId(runner.clone()),
+            runner: RunnerId::new(runner.clone()),
             until,
             over: notes.contains_key(OVER),
             length: Duration::from_secs(u64::try_from(seconds).unwrap_or_default()),
@@ -98,7 +98,7 @@ fn lease(runner: &RunnerId, until: Timestamp) -> Value {
         "metadata": {
             "name": objects::runner(runner),
             "labels": {KIND: "runner"},
-            "annotations": {RUNNER: runner.0, UNTIL: until.to_string()},
+            "annotations": {RUNNER: runner.raw(), UNTIL: until.to_string()},
         },
     })
 }
@@ -157,7 +157,7 @@ mod tests {
 
     fn said(version: &str, until: i64) -> LeaseStatus {
         let until = Timestamp::from_second(until).unwrap();
-        let (runner, length) = (RunnerId("r".into()), Duration::from_secs(30));
+        let (runner, length) = (RunnerId::new("r"), Duration::from_secs(30));
         LeaseStatus { runner, until, over: false, length, version: version.into() }
     }
 

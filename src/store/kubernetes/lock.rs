@@ -62,7 +62,7 @@ fn mark(approval: &Uid) -> String {
         byte if byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.' => char::from(byte).to_string(),
         byte => format!("_{byte:02X}"),
     };
-    format!("{MARK}{}", approval.0.bytes().map(safe).collect::<String>())
+    format!("{MARK}{}", approval.raw().bytes().map(safe).collect::<String>())
 }
 
 /// The prefix of all mark keys.
@@ -121,7 +121,7 @@ fn key(map: &ConfigMap) -> LockKey {
     let head = map.data.as_ref().and_then(|data| data.get("head"));
     let head: Value = head.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let name = map.metadata.name.as_deref().unwrap_or_default();
-    LockKey(head["key"].as_str().unwrap_or(name).to_owned())
+    LockKey::new(head["key"].as_str().unwrap_or(name).to_owned())
 }
 
 pub(super) fn text<T: Serialize + ?Sized>(what: &str, value: &T, faults: &ErrorMapper) -> Result<String, StoreError> {
@@ -172,7 +172,7 @@ impl Row {
         let head: Option<Head> = data(map, "head", faults)?;
         let head = head.ok_or_else(|| misread(map, "head", faults, "it is missing"))?;
         if map.metadata.name.as_deref() != Some(objects::lock(&head.key).as_str()) {
-            return Err(misread(map, "head", faults, format!("it is about {:?}", head.key.0)));
+            return Err(misread(map, "head", faults, format!("it is about {:?}", head.key.raw())));
         }
         // An approver writes this, `said` and `order`. Unreadable parts are ignored, because an
         // approver could otherwise freeze the server; [`oddities`] reports them.
@@ -265,8 +265,10 @@ pub(super) fn print(map: &ConfigMap) -> u64 {
 /// `approvals` does not contain their approvals.
 fn marks(map: &ConfigMap) -> (BTreeMap<String, Uid>, Vec<String>) {
     let data = || map.data.iter().flatten();
-    let marks: BTreeMap<String, Uid> =
-        data().filter(|(key, _)| key.starts_with(MARK)).map(|(key, run)| (key.clone(), Uid(run.clone()))).collect();
+    let marks: BTreeMap<String, Uid> = data()
+        .filter(|(key, _)| key.starts_with(MARK))
+        .map(|(key, run)| (key.clone(), Uid::new(run.clone())))
+        .collect();
     let words = map.data.as_ref().and_then(|data| data.get("approvals")).map_or("", String::as_str);
     let named = |key: &str| words.contains(&format!("\"{}\"", key.strip_prefix(MARK).unwrap_or(key)));
     let unneeded = marks.keys().filter(|key| !named(key)).cloned().collect();
@@ -341,7 +343,7 @@ impl Next<'_> {
             kept.extend(row.unneeded.iter().map(|key| (key.clone(), Value::Null)));
             let new = self.used.iter().map(|(approval, run)| (mark(approval), run));
             let new = new.filter(|(key, _)| !row.marks.contains_key(key));
-            kept.extend(new.map(|(key, run)| (key, json(run.0.clone()))));
+            kept.extend(new.map(|(key, run)| (key, json(run.raw().to_owned()))));
         }
         if let Some(words) = &self.approvals {
             kept.insert("approvals".into(), json(text(&name, words, faults)?));

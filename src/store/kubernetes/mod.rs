@@ -234,7 +234,7 @@ impl KubernetesStore {
             if let Some(record) = row.lock.active.iter().find(|record| wanted(record)) {
                 return Ok(Some(RecordLookup::Active(Box::new((**record).clone()))));
             }
-            let its = |record: &&Unreadable| record.uid == place.uid || record.uid.0.is_empty();
+            let its = |record: &&Unreadable| record.uid == place.uid || record.uid.raw().is_empty();
             if let Some(record) = row.lock.unreadable.iter().find(its) {
                 return Err(self.link.faults.unreadable(record.why.clone()));
             }
@@ -385,7 +385,7 @@ impl Store for KubernetesStore {
         if bound == *key {
             return Ok(());
         }
-        Err(StoreError::OtherIdentity { server: server.to_owned(), bound, found: key.clone() })
+        Err(StoreError::OtherIdentity { server: server.into(), bound, found: key.clone() })
     }
 
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {

@@ -50,11 +50,11 @@ fn digest(text: &str) -> String {
 }
 
 pub(super) fn lock(key: &LockKey) -> String {
-    format!("metal-lock-{}", digest(&key.0))
+    format!("metal-lock-{}", digest(key.raw()))
 }
 
 pub(super) fn journal(key: &LockKey, revision: i64) -> String {
-    format!("metal-journal-{}-{revision}", digest(&key.0))
+    format!("metal-journal-{}-{revision}", digest(key.raw()))
 }
 
 pub(super) fn name(id: &MaintenanceId) -> String {
@@ -62,7 +62,7 @@ pub(super) fn name(id: &MaintenanceId) -> String {
 }
 
 pub(super) fn uid(uid: &Uid) -> String {
-    format!("metal-uid-{}", digest(&uid.0))
+    format!("metal-uid-{}", digest(uid.raw()))
 }
 
 pub(super) fn bound(server: &str) -> String {
@@ -70,7 +70,7 @@ pub(super) fn bound(server: &str) -> String {
 }
 
 pub(super) fn runner(runner: &RunnerId) -> String {
-    format!("metal-runner-{}", digest(&runner.0))
+    format!("metal-runner-{}", digest(runner.raw()))
 }
 
 /// Returns the label of objects with history of this maintenance name.
@@ -80,7 +80,7 @@ pub(super) fn about_name(id: &MaintenanceId) -> String {
 
 /// Returns the label of objects with an ended record of this uid.
 pub(super) fn about_uid(uid: &Uid) -> String {
-    format!("uid.terraform-provider-metal/{}", digest(&uid.0))
+    format!("uid.terraform-provider-metal/{}", digest(uid.raw()))
 }
 
 /// Returns an object's kind if its label and its name agree. Readers search by either, so an
@@ -111,15 +111,15 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_somebody_is_called_its_object_has_a_plain_name_of_its_own(one in any::<String>(), other in any::<String>()) {
-            let key = |text: &str| LockKey(text.to_owned());
+            let key = |text: &str| LockKey::new(text);
             let names = |text: &str| {
-                [lock(&key(text)), uid(&Uid(text.to_owned())), bound(text), runner(&RunnerId(text.to_owned()))]
+                [lock(&key(text)), uid(&Uid::new(text)), bound(text), runner(&RunnerId::new(text))]
             };
             for name in names(&one) {
                 prop_assert!(is_plain(&name), "{name}");
             }
             prop_assert!(journal(&key(&one), i64::MAX).len() <= 253);
-            let label = about_uid(&Uid(one.clone()));
+            let label = about_uid(&Uid::new(one.clone()));
             prop_assert!(label.split_once('/').is_some_and(|(_, name)| is_plain(name)), "{label}");
             for (name, another) in names(&one).iter().zip(names(&other)) {
                 prop_assert_eq!(*name == another, one == other);

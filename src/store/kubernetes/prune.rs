@@ -42,7 +42,7 @@ pub(super) async fn claim(
         "metadata": {
             "name": objects::SWEEPER,
             "labels": {KIND: "sweeper"},
-            "annotations": {RUNNER: runner.0, UNTIL: lease_end(now, length).to_string()},
+            "annotations": {RUNNER: runner.raw(), UNTIL: lease_end(now, length).to_string()},
         },
         "spec": {"leaseDurationSeconds": i32::try_from(length.as_secs().max(1)).unwrap_or(i32::MAX)},
     });

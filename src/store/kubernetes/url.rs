@@ -34,7 +34,7 @@ pub(super) struct Parsed {
 /// Parses a URL. It contains no credentials: they come from the kubeconfig or the pod's service
 /// account.
 pub(super) fn parse(text: &str) -> Result<Parsed, StoreError> {
-    let refused = |cause: String| StoreError::Forbidden { address: "kubernetes://".to_owned(), cause: cause.into() };
+    let refused = |cause: String| StoreError::Forbidden { address: "kubernetes://".into(), cause: cause.into() };
     let form = "write kubernetes://namespace, and ?context=… and &kubeconfig=/path to override the defaults";
     let url = Url::parse(text).map_err(|error| refused(format!("its URL cannot be read ({error}); {form}")))?;
     let more = url.port().is_some() || !url.username().is_empty() || url.password().is_some();

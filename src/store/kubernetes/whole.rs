@@ -156,7 +156,7 @@ pub(super) async fn write(store: &KubernetesStore, contents: &Contents) -> Resul
         objects.push((objects::lock(&lock.key), whole(next.patch(&Row::empty(&lock.key), faults)?)));
     }
     for (number, entries) in moved(contents, faults)?.iter().enumerate() {
-        let key = LockKey("moved".to_owned());
+        let key = LockKey::new("moved");
         let name = format!("{}-moved", objects::journal(&key, i64::try_from(number).unwrap_or(i64::MAX)));
         objects.push((name.clone(), journal::object(&name, &key, entries, faults)?));
     }

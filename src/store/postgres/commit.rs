@@ -33,12 +33,12 @@ pub(super) struct RecordPart {
 impl RecordPart {
     pub(super) fn of(record: &Maintenance, fate: &'static str, faults: &ErrorMapper) -> Result<Self, StoreError> {
         Ok(Self {
-            uid: escaped(&record.uid.0).into_owned(),
+            uid: escaped(record.uid.raw()).into_owned(),
             namespace: record.id.namespace().to_owned(),
             name: record.id.name().to_owned(),
             fate,
-            runner: record.attachment.as_ref().map(|attachment| escaped(&attachment.runner.id.0).into_owned()),
-            body: text(&record.uid.0, record, faults)?,
+            runner: record.attachment.as_ref().map(|attachment| escaped(attachment.runner.id.raw()).into_owned()),
+            body: text(record.uid.raw(), record, faults)?,
         })
     }
 }
@@ -83,18 +83,18 @@ impl Approvals {
         };
         for old in &before.approvals {
             if !after.approval(&old.uid).is_some_and(|new| kept(new, old)) {
-                moved.gone.push(escaped(&old.uid.0).into_owned());
+                moved.gone.push(escaped(old.uid.raw()).into_owned());
             }
         }
         let owner = after.claim.as_ref().map(|claim| escaped(claim.owner.raw()).into_owned()).unwrap_or_default();
         for new in &after.approvals {
-            let uid = escaped(&new.uid.0).into_owned();
-            let used_by = new.used_by.as_ref().map(|uid| escaped(&uid.0).into_owned());
+            let uid = escaped(new.uid.raw()).into_owned();
+            let used_by = new.used_by.as_ref().map(|uid| escaped(uid.raw()).into_owned());
             match before.approval(&new.uid).filter(|old| kept(new, old)) {
                 Some(old) if old.used_by == new.used_by => {}
                 Some(_) => moved.used.push(UsePart { uid, used_by }),
                 None => {
-                    let body = text(&new.uid.0, new, faults)?;
+                    let body = text(new.uid.raw(), new, faults)?;
                     moved.given.push(ApprovalPart { uid, owner: owner.clone(), body, used_by });
                 }
             }
@@ -131,7 +131,7 @@ pub(super) struct Prepared {
 impl Prepared {
     pub(super) fn of(change: &CommitDelta<'_>, channel: String, faults: &ErrorMapper) -> Result<Self, StoreError> {
         let (before, after) = (&change.before.lock, change.after);
-        let key = &after.key.0;
+        let key = after.key.raw();
         if change.adds() {
             capacity::check(faults, &after.key, after.active.len(), capacity::RECORDS, "records")?;
         }
@@ -158,7 +158,7 @@ impl Prepared {
             slot,
             claim_moved: after.ownership.claim != before.ownership.claim,
             claim,
-            withdrawn: change.withdrawn().map(|record| escaped(&record.uid.0).into_owned()).collect(),
+            withdrawn: change.withdrawn().map(|record| escaped(record.uid.raw()).into_owned()).collect(),
             records: ended.chain(written).collect::<Result<_, _>>()?,
             unapproved: approvals.gone,
             approvals: approvals.given,

@@ -260,12 +260,12 @@ impl Store for PostgresStore {
 
     async fn find_uid(&self, uid: &Uid) -> Result<Option<RecordLookup>, StoreError> {
         let query = "SELECT fate, uid, body FROM metal.maintenances WHERE uid = $1 AND fate <> 'gone'";
-        let row = self.row(query, &escaped(&uid.0), None).await?;
+        let row = self.row(query, &escaped(uid.raw()), None).await?;
         row.map(|row| self.found(&row)).transpose()
     }
 
     async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
-        let text = serde_json::to_string(runner).map_err(|error| self.link.faults.record(&runner.id.0, &error))?;
+        let text = serde_json::to_string(runner).map_err(|error| self.link.faults.record(runner.id.raw(), &error))?;
         let until = self.time.carried().map(|now| lease_end(now, ttl));
         let ttl = i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX);
         self.write("SELECT metal.renew($1, $2, $3)", &runner.id, Some((ttl, text))).await?;
@@ -282,7 +282,7 @@ impl Store for PostgresStore {
 
     async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {
         let row = self.row("SELECT lock_key FROM metal.bindings WHERE server = $1", &escaped(server), None).await?;
-        Ok(row.map(|(key,): (String,)| LockKey(rows::unescaped(&key))))
+        Ok(row.map(|(key,): (String,)| LockKey::new(rows::unescaped(&key))))
     }
 
     async fn bindings(&self, servers: &[String]) -> Result<Vec<Option<LockKey>>, StoreError> {
@@ -300,7 +300,7 @@ impl Store for PostgresStore {
             })
             .await?;
         let bound: HashMap<String, String> = rows.into_iter().collect();
-        Ok(names.iter().map(|name| bound.get(name).map(|key| LockKey(rows::unescaped(key)))).collect())
+        Ok(names.iter().map(|name| bound.get(name).map(|key| LockKey::new(rows::unescaped(key)))).collect())
     }
 
     async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
@@ -355,7 +355,7 @@ impl Store for PostgresStore {
             .once(async {
                 let mut session = self.link.session().await?;
                 let claimed = sqlx::query_scalar("SELECT metal.claim_sweep($1, $2)");
-                let claimed = claimed.bind(escaped(&runner.0).into_owned()).bind(length);
+                let claimed = claimed.bind(escaped(runner.raw()).into_owned()).bind(length);
                 let claimed = claimed.persistent(!self.link.pooled).fetch_one(&mut *session).await;
                 let claimed: bool = claimed.map_err(|error| self.link.faults.sqlx(&error))?;
                 session.end().await?;
@@ -378,7 +378,7 @@ impl PostgresStore {
     /// Binds names in one statement, which stops at the first name with another lock.
     async fn bind_in_order(&self, servers: &[String], key: &LockKey, rebind: bool) -> Result<(), StoreError> {
         let names: Vec<String> = servers.iter().map(|server| escaped(server).into_owned()).collect();
-        let wanted = escaped(&key.0);
+        let wanted = escaped(key.raw());
         let bound: Vec<(String, String)> = self
             .link
             .patience
@@ -391,10 +391,10 @@ impl PostgresStore {
                 Ok(bound)
             })
             .await?;
-        let bound = bound.iter().map(|(server, bound)| (rows::unescaped(server), LockKey(rows::unescaped(bound))));
+        let bound = bound.iter().map(|(server, bound)| (rows::unescaped(server), LockKey::new(rows::unescaped(bound))));
         for (server, bound) in bound {
             if bound != *key {
-                return Err(StoreError::OtherIdentity { server, bound, found: key.clone() });
+                return Err(StoreError::OtherIdentity { server: server.into(), bound, found: key.clone() });
             }
         }
         Ok(())
@@ -411,7 +411,8 @@ impl PostgresStore {
             .patience
             .repeat(|| async {
                 let mut session = self.link.session().await?;
-                let mut query = sqlx::query(query).bind(escaped(&runner.0).into_owned()).persistent(!self.link.pooled);
+                let mut query =
+                    sqlx::query(query).bind(escaped(runner.raw()).into_owned()).persistent(!self.link.pooled);
                 if let Some((ttl, text)) = &more {
                     query = query.bind(ttl).bind(text);
                 }

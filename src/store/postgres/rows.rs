@@ -94,10 +94,10 @@ row_of! {
 
 impl LockRow {
     fn lock(&mut self, active: Vec<Shared<Maintenance>>, faults: &ErrorMapper) -> Result<ServerLock, StoreError> {
-        let mut lock = ServerLock::new(LockKey(unescaped(&self.lock_key)));
+        let mut lock = ServerLock::new(LockKey::new(unescaped(&self.lock_key)));
         lock.generation = unsigned(self.generation, faults)?;
         lock.last_ticket = unsigned(self.last_ticket, faults)?;
-        let key = lock.key.0.clone();
+        let key = lock.key.raw().to_owned();
         let what = format!("of the lock {key}");
         StoredSlot::into_lock(self.slot.as_ref().map(|slot| json(&what, slot, faults)).transpose()?, &mut lock);
         lock.ownership.claim = self.claim.as_ref().map(|claim| json(&key, claim, faults)).transpose()?;
@@ -112,7 +112,7 @@ impl LockRow {
             {
                 lock.ownership
                     .approvals
-                    .push(Approval { used_by: used_by.map(|uid| Uid(unescaped(&uid))), ..approval });
+                    .push(Approval { used_by: used_by.map(|uid| Uid::new(unescaped(&uid))), ..approval });
             }
         }
         lock.active = active;
@@ -126,7 +126,7 @@ impl LockRow {
 
     fn leases(&self, faults: &ErrorMapper) -> Result<Leases, StoreError> {
         let leases = self.runners.iter().zip(&self.untils);
-        let leases = leases.map(|(runner, until)| Ok((RunnerId(unescaped(runner)), time(*until, faults)?)));
+        let leases = leases.map(|(runner, until)| Ok((RunnerId::new(unescaped(runner)), time(*until, faults)?)));
         Ok(Leases(leases.collect::<Result<_, StoreError>>()?))
     }
 }
@@ -174,7 +174,7 @@ pub(super) async fn load(
 ) -> Result<Loaded, StoreError> {
     let faults = &link.faults;
     let fault = |error: sqlx::Error| faults.sqlx(&error);
-    let name = escaped(&key.0);
+    let name = escaped(key.raw());
     if let Some(known) = known.filter(|known| known.revision > 0) {
         let row: Option<LockRow> =
             sqlx::query_as(lock_query!("m.revision > $2 AND l.revision <> $2", "l.lock_key = $1"))
@@ -218,7 +218,7 @@ pub(super) async fn load_group(
         .collect();
     if !known.is_empty() {
         let (keys, revisions): (Vec<String>, Vec<i64>) =
-            known.iter().map(|(key, known)| (escaped(&key.0).into_owned(), known.revision)).unzip();
+            known.iter().map(|(key, known)| (escaped(key.raw()).into_owned(), known.revision)).unzip();
         let query = lock_query!(
             "m.revision > k.revision AND l.revision <> k.revision",
             "unnest($1, $2) AS k (lock_key, revision), ",
@@ -227,7 +227,7 @@ pub(super) async fn load_group(
         let query = sqlx::query_as(query).bind(keys).bind(revisions).persistent(!link.pooled);
         let rows: Vec<LockRow> = query.fetch_all(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
         for row in rows {
-            let key = LockKey(unescaped(&row.lock_key));
+            let key = LockKey::new(unescaped(&row.lock_key));
             // Unreadable locks are read again below, so that the error concerns only that lock.
             let loaded = known.get(&key).and_then(|known| onto((*known).clone(), row, faults).ok().flatten());
             found.extend(loaded.map(|loaded| (key, loaded)));
@@ -236,13 +236,13 @@ pub(super) async fn load_group(
     let unknown: Vec<&LockKey> = wanted.iter().map(|(key, _)| key).filter(|key| !found.contains_key(key)).collect();
     let mut failed: HashMap<LockKey, StoreError> = HashMap::new();
     if !unknown.is_empty() {
-        let keys: Vec<String> = unknown.iter().map(|key| escaped(&key.0).into_owned()).collect();
+        let keys: Vec<String> = unknown.iter().map(|key| escaped(key.raw()).into_owned()).collect();
         let query = sqlx::query_as(lock_query!("m.fate = 'active'", "l.lock_key = ANY ($1)"));
         let query = query.bind(keys).persistent(!link.pooled);
         let rows: Vec<LockRow> = query.fetch_all(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
         let mut time = None;
         for row in rows {
-            let key = LockKey(unescaped(&row.lock_key));
+            let key = LockKey::new(unescaped(&row.lock_key));
             time = Some(self::time(row.now, faults)?);
             match whole(row, faults) {
                 Ok(loaded) => drop(found.insert(key, loaded)),
@@ -307,10 +307,10 @@ fn onto(known: Stored, mut row: LockRow, faults: &ErrorMapper) -> Result<Option<
     let place: HashMap<Uid, usize> = active.iter().enumerate().map(|(at, record)| (record.uid.clone(), at)).collect();
     let (mut left, mut unreadable) = (Vec::new(), known.lock.unreadable.clone());
     for ((uid, fate), body) in row.uids.iter().zip(&row.fates).zip(&row.bodies) {
-        let uid = Uid(unescaped(uid));
+        let uid = Uid::new(unescaped(uid));
         unreadable.retain(|record| record.uid != uid);
         match (fate.as_str(), place.get(&uid)) {
-            ("active", at) => match (Unreadable::or_record(&uid.0, body), at) {
+            ("active", at) => match (Unreadable::or_record(uid.raw(), body), at) {
                 (Ok(record), Some(at)) => active[*at] = record.into(),
                 (Ok(record), None) => active.push(record.into()),
                 (Err(other), _) => {
@@ -354,7 +354,7 @@ async fn load_some(
         let lock = match row.lock(Vec::new(), faults) {
             Ok(lock) => ServerLock { active: records, unreadable, ..lock },
             Err(StoreError::Unreadable { cause, .. }) => {
-                ServerLock::quarantined(LockKey(unescaped(&row.lock_key)), cause.raw(), &records, unreadable)
+                ServerLock::quarantined(LockKey::new(unescaped(&row.lock_key)), cause.raw(), &records, unreadable)
             }
             Err(error) => return Err(error),
         };
@@ -373,7 +373,7 @@ pub(super) async fn load_every(db: &mut PgConnection, link: &StoreClient) -> Res
 
 /// Inserts a lock without its records.
 pub(super) async fn insert(db: &mut PgConnection, lock: &ServerLock, link: &StoreClient) -> Result<(), StoreError> {
-    let (faults, key) = (&link.faults, &lock.key.0);
+    let (faults, key) = (&link.faults, lock.key.raw());
     let empty = ServerLock::new(lock.key.clone());
     let slot = StoredSlot::of(lock).map(|slot| text(key, &slot, faults)).transpose()?;
     let claim = lock.ownership.claim.as_ref().map(|claim| text(key, claim, faults)).transpose()?;

@@ -96,10 +96,8 @@ pub(super) fn check_trust(url: &SecretString, trust: PathTrust) -> Result<(), St
     let all = of_url.into_iter().flatten().chain(of_env).chain(usual);
     let is_name = |path: &PathBuf| !path.as_os_str().is_empty() && !path.to_string_lossy().contains("-----BEGIN");
     all.filter(is_name).try_for_each(|path| {
-        files::check_existing(&path, trust).map_err(|error| StoreError::Forbidden {
-            address: "postgres://".to_owned(),
-            cause: error.to_string().into(),
-        })
+        files::check_existing(&path, trust)
+            .map_err(|error| StoreError::Forbidden { address: "postgres://".into(), cause: error.to_string().into() })
     })
 }
 
@@ -115,7 +113,7 @@ pub(super) fn parse(url: &SecretString) -> Result<Parsed, StoreError> {
 }
 
 fn parse_beside(url: &SecretString, said_elsewhere: bool) -> Result<Parsed, StoreError> {
-    let refused = |cause: String| StoreError::Forbidden { address: "postgres://".to_owned(), cause: cause.into() };
+    let refused = |cause: String| StoreError::Forbidden { address: "postgres://".into(), cause: cause.into() };
     let mut parsed = Url::parse(url.expose_secret())
         .map_err(|error| refused(format!("its URL cannot be read ({error}); write postgres://user@host/database")))?;
     let (mut notifications, mut accept_lost_commits) = (true, false);

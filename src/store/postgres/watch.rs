@@ -48,7 +48,7 @@ const CROWDED: &str = "\
 
 /// Returns a change's notification payload: the revision and the key.
 pub(super) fn message(key: &LockKey, revision: i64) -> String {
-    let key = escaped(&key.0);
+    let key = escaped(key.raw());
     if key.len() > LONGEST_KEY { format!("{revision}") } else { format!("{revision} {key}") }
 }
 
@@ -56,7 +56,7 @@ pub(super) fn message(key: &LockKey, revision: i64) -> String {
 /// revision, so it only triggers a read.
 fn hinted(payload: &str) -> Option<LockKey> {
     let (_, key) = payload.split_once(' ')?;
-    Some(LockKey(unescaped(key)))
+    Some(LockKey::new(unescaped(key)))
 }
 
 /// The locks to poll.
@@ -237,7 +237,7 @@ async fn look(watch: &Watch, at: &Look, crowded: bool) -> Result<(), StoreError>
         Look::At(keys) => keys.clone(),
         Look::Everywhere => watch.watchers.keys(),
     };
-    let keys: Vec<String> = keys.iter().map(|key| escaped(&key.0).into_owned()).collect();
+    let keys: Vec<String> = keys.iter().map(|key| escaped(key.raw()).into_owned()).collect();
     let moved: Vec<(String, i64)> = watch
         .link
         .patience
@@ -254,7 +254,7 @@ async fn look(watch: &Watch, at: &Look, crowded: bool) -> Result<(), StoreError>
         })
         .await?;
     for (key, revision) in moved {
-        watch.watchers.moved(&LockKey(unescaped(&key)), revision);
+        watch.watchers.moved(&LockKey::new(unescaped(&key)), revision);
     }
     Ok(())
 }

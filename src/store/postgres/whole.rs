@@ -77,7 +77,7 @@ pub(super) async fn read(store: &PostgresStore) -> Result<Contents, StoreError> 
     db.commit().await.map_err(fault)?;
     session.end().await?;
     let mut bindings: Vec<(String, LockKey)> =
-        bindings.iter().map(|(name, key)| (unescaped(name), LockKey(unescaped(key)))).collect();
+        bindings.iter().map(|(name, key)| (unescaped(name), LockKey::new(unescaped(key)))).collect();
     bindings.sort();
     let (history, unread) = Unreadable::part(history.iter().map(|(uid, body)| Unreadable::or_record(uid, body)));
     Ok(Contents {
@@ -112,7 +112,7 @@ pub(super) async fn write(store: &PostgresStore, contents: &Contents) -> Result<
     records(&mut db, contents.history.iter(), "ended", store).await?;
     for (name, key) in &contents.bindings {
         let query = sqlx::query("INSERT INTO metal.bindings (server, lock_key) VALUES ($1, $2)");
-        let query = query.bind(escaped(name).as_ref()).bind(escaped(&key.0).as_ref()).persistent(!link.pooled);
+        let query = query.bind(escaped(name).as_ref()).bind(escaped(key.raw()).as_ref()).persistent(!link.pooled);
         query.execute(&mut *db).await.map_err(fault)?;
     }
     events(&mut db, &contents.audit, store).await?;
@@ -130,7 +130,7 @@ async fn records(
 ) -> Result<(), StoreError> {
     let (link, faults) = (&store.link, &store.link.faults);
     for record in records {
-        let part = text(&record.uid.0, &RecordPart::of(record, fate, faults)?, faults)?;
+        let part = text(record.uid.raw(), &RecordPart::of(record, fate, faults)?, faults)?;
         let query = sqlx::query(
             "INSERT INTO metal.maintenances (uid, lock_key, namespace, name, fate, revision, runner, body, ended_at) \
              SELECT r.uid, $2, r.namespace, r.name, r.fate, 1, r.runner, r.body, \
@@ -138,7 +138,7 @@ async fn records(
              FROM jsonb_populate_record(NULL::metal.record_part, $1::text::jsonb) AS r",
         );
         let ended = record.detached_at.filter(|_| fate == "ended").map(jiff::Timestamp::as_microsecond);
-        let query = query.bind(part).bind(escaped(&record.lock_key.0).into_owned()).bind(ended);
+        let query = query.bind(part).bind(escaped(record.lock_key.raw()).into_owned()).bind(ended);
         query.persistent(!link.pooled).execute(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
     }
     Ok(())
@@ -152,7 +152,7 @@ async fn events(db: &mut PgConnection, events: &[AuditEvent], store: &PostgresSt
              VALUES (to_timestamp($1::double precision / 1000000), $2, $3, $4)",
         );
         let query = query.bind(event.at.as_microsecond()).bind(event.id.namespace()).bind(event.id.name());
-        let query = query.bind(text(&event.uid.0, event, faults)?).persistent(!link.pooled);
+        let query = query.bind(text(event.uid.raw(), event, faults)?).persistent(!link.pooled);
         query.execute(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
     }
     Ok(())

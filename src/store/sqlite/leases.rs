@@ -102,7 +102,7 @@ pub(super) async fn of_lock(
     let rows: Vec<Row> = sqlx::query_as(
         "SELECT * FROM leases WHERE runner_id IN (SELECT runner FROM maintenances WHERE active = 1 AND lock_key = ?)",
     )
-    .bind(&key.0)
+    .bind(key.raw())
     .fetch_all(db)
     .await
     .map_err(|error| faults.sqlx(&error))?;
@@ -120,7 +120,7 @@ pub(super) async fn all(db: &mut SqliteConnection, now: &Moment, faults: &ErrorM
 }
 
 fn read(rows: &[Row], now: &Moment, faults: &ErrorMapper) -> Result<Leases, StoreError> {
-    let leases = rows.iter().map(|row| Ok((RunnerId(row.runner_id.clone()), now.end_of(row, faults)?)));
+    let leases = rows.iter().map(|row| Ok((RunnerId::new(row.runner_id.clone()), now.end_of(row, faults)?)));
     Ok(Leases(leases.collect::<Result<_, StoreError>>()?))
 }
 
@@ -132,14 +132,14 @@ pub(super) async fn renew(
     now: &Moment,
     faults: &ErrorMapper,
 ) -> Result<(), StoreError> {
-    let text = serde_json::to_string(runner).map_err(|error| faults.record(&runner.id.0, &error))?;
+    let text = serde_json::to_string(runner).map_err(|error| faults.record(runner.id.raw(), &error))?;
     end_earlier_boots(db, now, faults).await?;
     sqlx::query(
         "INSERT INTO leases (runner_id, until, runner, machine, boot, namespace, boot_until) VALUES (?, ?, ?, ?, ?, ?, ?) \
          ON CONFLICT (runner_id) DO UPDATE SET until = excluded.until, runner = excluded.runner, machine = excluded.machine, \
          boot = excluded.boot, namespace = excluded.namespace, boot_until = excluded.boot_until",
     )
-    .bind(&runner.id.0)
+    .bind(runner.id.raw())
     .bind(rows::time_text(lease_end(now.wall, ttl)))
     .bind(text)
     .bind(now.machine())
@@ -189,7 +189,7 @@ pub(super) async fn resign(
     .bind(now.boot())
     .bind(now.namespace())
     .bind(now.since(Duration::ZERO))
-    .bind(&runner.0)
+    .bind(runner.raw())
     .execute(&mut **db)
     .await
     .map_err(|error| faults.sqlx(&error))?;

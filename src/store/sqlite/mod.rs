@@ -248,7 +248,7 @@ impl Store for SqliteStore {
         let mut db = self.reader.once().await?;
         let row: Option<(bool, String, String)> =
             sqlx::query_as("SELECT active, uid, body FROM maintenances WHERE uid = ?")
-                .bind(&uid.0)
+                .bind(uid.raw())
                 .fetch_optional(&mut *db)
                 .await
                 .map_err(|error| self.faults.sqlx(&error))?;
@@ -283,14 +283,14 @@ impl Store for SqliteStore {
         let mut db = self.write().await?;
         if let Some(bound) = bound(&mut db, server, &self.faults).await?.filter(|bound| bound != key && !rebind) {
             db.end("ROLLBACK").await?;
-            return Err(StoreError::OtherIdentity { server: server.to_owned(), bound, found: key.clone() });
+            return Err(StoreError::OtherIdentity { server: server.into(), bound, found: key.clone() });
         }
         sqlx::query(
             "INSERT INTO bindings (server, lock_key) VALUES (?, ?) \
              ON CONFLICT (server) DO UPDATE SET lock_key = excluded.lock_key",
         )
         .bind(server)
-        .bind(&key.0)
+        .bind(key.raw())
         .execute(&mut *db)
         .await
         .map_err(|error| self.faults.sqlx(&error))?;
@@ -339,7 +339,7 @@ impl Store for SqliteStore {
         )
         .bind(SWEEPER)
         .bind(rows::time_text(lease_end(now, length)))
-        .bind(&runner.0)
+        .bind(runner.raw())
         .bind(rows::time_text(now))
         .execute(&mut *db)
         .await
@@ -371,5 +371,5 @@ async fn bound(
 ) -> Result<Option<LockKey>, StoreError> {
     let key = sqlx::query_scalar("SELECT lock_key FROM bindings WHERE server = ?");
     let key: Option<String> = key.bind(server).fetch_optional(db).await.map_err(|error| faults.sqlx(&error))?;
-    Ok(key.map(LockKey))
+    Ok(key.map(LockKey::new))
 }

@@ -72,7 +72,7 @@ pub(super) fn lock_of(row: LockRow, records: Records, faults: &ErrorMapper) -> R
 
 /// Returns a lock for display; an unreadable lock is [quarantined](ServerLock::quarantined).
 pub(super) fn shown(row: LockRow, records: Records, faults: &ErrorMapper) -> Result<ServerLock, StoreError> {
-    let key = LockKey(row.0.clone());
+    let key = LockKey::new(row.0.clone());
     match head(row, faults) {
         Ok(lock) => Ok(ServerLock { active: records.0, unreadable: records.1, ..lock }),
         Err(StoreError::Unreadable { cause, .. }) => {
@@ -85,11 +85,12 @@ pub(super) fn shown(row: LockRow, records: Records, faults: &ErrorMapper) -> Res
 /// Returns a lock without its records.
 fn head(row: LockRow, faults: &ErrorMapper) -> Result<ServerLock, StoreError> {
     let (key, generation, last_ticket, slot_uid, slot_since, slot_acting, ownership, ..) = row;
-    let mut lock = ServerLock::new(LockKey(key));
+    let mut lock = ServerLock::new(LockKey::new(key));
     lock.generation = unsigned(generation, faults)?;
     lock.last_ticket = unsigned(last_ticket, faults)?;
     if let (Some(uid), Some(since)) = (slot_uid, slot_since) {
-        lock.slot = Some(LockHolder { uid: Uid(uid), since: time(&since, faults)?, acting: slot_acting.map(Uid) });
+        lock.slot =
+            Some(LockHolder { uid: Uid::new(uid), since: time(&since, faults)?, acting: slot_acting.map(Uid::new) });
     }
     if let Some(text) = ownership {
         let Read(stored) = json(&format!("of the lock {}", lock.key), &text, faults)?;
@@ -132,7 +133,7 @@ pub(super) async fn load(
 ) -> Result<Stored, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     let row: Option<LockRow> = sqlx::query_as(concat!("SELECT ", lock_columns!(), " FROM locks WHERE lock_key = ?"))
-        .bind(&key.0)
+        .bind(key.raw())
         .fetch_optional(&mut *db)
         .await
         .map_err(fault)?;
@@ -145,7 +146,7 @@ pub(super) async fn load(
     }
     let rows: Vec<(String, String)> =
         sqlx::query_as("SELECT uid, body FROM maintenances WHERE active = 1 AND lock_key = ? ORDER BY id")
-            .bind(&key.0)
+            .bind(key.raw())
             .fetch_all(&mut *db)
             .await
             .map_err(fault)?;
@@ -218,7 +219,7 @@ pub(super) async fn save(
     let stays = |uid: &Uid| after.get(uid).is_some() || finished.iter().any(|record| record.uid == *uid);
     for gone in before.active.iter().filter(|record| !stays(&record.uid)) {
         sqlx::query("DELETE FROM maintenances WHERE uid = ? AND active = 1")
-            .bind(&gone.uid.0)
+            .bind(gone.uid.raw())
             .execute(&mut *db)
             .await
             .map_err(|error| faults.sqlx(&error))?;
@@ -248,7 +249,7 @@ async fn save_commits(db: &mut SqliteConnection, stored: &Stored, faults: &Error
         "INSERT INTO meta (key, value) VALUES ('commits/' || ?, ?) \
          ON CONFLICT (key) DO UPDATE SET value = excluded.value",
     )
-    .bind(&stored.lock.key.0)
+    .bind(stored.lock.key.raw())
     .bind(stored.commits.text())
     .execute(db)
     .await
@@ -266,7 +267,7 @@ pub(super) async fn save_lock(
     let stored = (!ownership.is_empty() || !extension.is_empty())
         .then_some(Written { format: FORMAT, owned: Owned { ownership, extension } });
     let ownership = stored.map(|stored| serde_json::to_string(&stored));
-    let ownership = ownership.transpose().map_err(|error| faults.record(&lock.key.0, &error))?;
+    let ownership = ownership.transpose().map_err(|error| faults.record(lock.key.raw(), &error))?;
     sqlx::query_scalar(
         "INSERT INTO locks (lock_key, generation, last_ticket, slot_uid, slot_since, slot_acting, ownership, revision) \
          VALUES (?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(revision), 0) + 1 FROM locks)) \
@@ -274,12 +275,12 @@ pub(super) async fn save_lock(
          slot_uid = excluded.slot_uid, slot_since = excluded.slot_since, slot_acting = excluded.slot_acting, \
          ownership = excluded.ownership, revision = excluded.revision RETURNING revision",
     )
-    .bind(&lock.key.0)
+    .bind(lock.key.raw())
     .bind(signed(lock.generation, faults)?)
     .bind(signed(lock.last_ticket, faults)?)
-    .bind(slot.map(|slot| slot.uid.0.as_str()))
+    .bind(slot.map(|slot| slot.uid.raw()))
     .bind(slot.map(|slot| time_text(slot.since)))
-    .bind(slot.and_then(|slot| slot.acting.as_ref()).map(|uid| uid.0.as_str()))
+    .bind(slot.and_then(|slot| slot.acting.as_ref()).map(Uid::raw))
     .bind(ownership)
     .fetch_one(db)
     .await
@@ -301,7 +302,9 @@ async fn refuse_taken_name(
             .await
             .map_err(|error| faults.sqlx(&error))?;
     match taken {
-        Some(key) if key != before.key.0 => Err(StoreError::NameTaken { id: record.id.clone(), key: LockKey(key) }),
+        Some(key) if key != before.key.raw() => {
+            Err(StoreError::NameTaken { id: record.id.clone(), key: LockKey::new(key) })
+        }
         _ => Ok(()),
     }
 }
@@ -312,18 +315,18 @@ pub(super) async fn save_record(
     active: bool,
     faults: &ErrorMapper,
 ) -> Result<(), StoreError> {
-    let body = serde_json::to_string(record).map_err(|error| faults.record(&record.uid.0, &error))?;
+    let body = serde_json::to_string(record).map_err(|error| faults.record(record.uid.raw(), &error))?;
     let written = sqlx::query(
         "INSERT INTO maintenances (uid, lock_key, namespace, name, active, runner, body, ended_at) \
          VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (uid) DO UPDATE SET active = excluded.active, \
          runner = excluded.runner, body = excluded.body, ended_at = excluded.ended_at WHERE maintenances.lock_key = excluded.lock_key AND maintenances.active = 1",
     )
-    .bind(&record.uid.0)
-    .bind(&record.lock_key.0)
+    .bind(record.uid.raw())
+    .bind(record.lock_key.raw())
     .bind(record.id.namespace())
     .bind(record.id.name())
     .bind(active)
-    .bind(record.attachment.as_ref().map(|attachment| attachment.runner.id.0.as_str()))
+    .bind(record.attachment.as_ref().map(|attachment| attachment.runner.id.raw()))
     .bind(body)
     .bind(record.detached_at.filter(|_| !active).map(time_text))
     .execute(db)
@@ -346,7 +349,7 @@ pub(super) async fn save_event(
     .bind(time_text(event.at))
     .bind(event.id.namespace())
     .bind(event.id.name())
-    .bind(&event.uid.0)
+    .bind(event.uid.raw())
     .bind(signed(event.generation, faults)?)
     .bind(event.by.raw())
     .bind(event.what.raw())
@@ -366,7 +369,7 @@ pub(super) fn event(row: AuditRow, faults: &ErrorMapper) -> Result<AuditEvent, S
         at: time(&at, faults)?,
         id: crate::maintenance::ids::MaintenanceId::new(&namespace, &name)
             .map_err(|error| faults.unreadable(format!("an audit line of {namespace:?}/{name:?}: {error}")))?,
-        uid: Uid(uid),
+        uid: Uid::new(uid),
         generation: unsigned(generation, faults)?,
         by: by.into(),
         what: what.into(),

@@ -95,7 +95,7 @@ async fn look(watch: &Watch, eye: &mut Eye) -> Result<(), StoreError> {
             .await
             .map_err(fault)?;
     for (key, revision) in moved {
-        watch.watchers.moved(&LockKey(key), revision);
+        watch.watchers.moved(&LockKey::new(key), revision);
         watch.seen.fetch_max(revision, Ordering::AcqRel);
     }
     if let Some((_, last)) = eye {

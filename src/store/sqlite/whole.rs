@@ -75,7 +75,7 @@ pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
         store_id: store.id.clone(),
         locks,
         history,
-        bindings: bindings.into_iter().map(|(name, key)| (name, LockKey(key))).collect(),
+        bindings: bindings.into_iter().map(|(name, key)| (name, LockKey::new(key))).collect(),
         audit,
         oddities,
     })
@@ -106,7 +106,7 @@ pub(super) async fn write(store: &SqliteStore, contents: &Contents) -> Result<()
         rows::save_record(&mut db, record, false, faults).await?;
     }
     for (name, key) in &contents.bindings {
-        let query = sqlx::query("INSERT INTO bindings (server, lock_key) VALUES (?, ?)").bind(name).bind(&key.0);
+        let query = sqlx::query("INSERT INTO bindings (server, lock_key) VALUES (?, ?)").bind(name).bind(key.raw());
         query.execute(&mut *db).await.map_err(fault)?;
     }
     for event in &contents.audit {

@@ -45,6 +45,13 @@ pub async fn cluster(family: Family, servers: usize, options: Options) -> World 
     World::start(family, options, &simulator).await
 }
 
+/// Starts a cluster without servers, next to this many simulated machines.
+pub async fn cluster_without_servers(family: Family, machines: usize) -> World {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let simulator = Simulator::start(SimulatorConfig::with_systems(machines)).await.expect("the simulator starts");
+    World::empty(family, Options::default(), &simulator).await
+}
+
 /// Writes a configuration whose provider block uses this cluster.
 pub fn configure_with(world: &World, workspace: &Workspace, extra: &str, body: &str) {
     configure_as(&world.kubernetes.user("ci", &["system:masters"]), workspace, extra, body);

@@ -14,7 +14,7 @@ use crate::{
 fn booted_by(reset: ResetType, boot: Option<BootSpec>) -> bool {
     let (now, limits, runner) = (Timestamp::UNIX_EPOCH, Limits::default(), Runner::new("r", "ada", "desk", 1));
     let leases = Leases([(runner.id.clone(), Timestamp::MAX)].into());
-    let mut lock = ServerLock::new(LockKey("k".into()));
+    let mut lock = ServerLock::new(LockKey::new("k"));
     let hold = lock.enqueue(EnqueueRequest::sample("hold"), &leases, now).unwrap().uid().clone();
     lock.active[0].spec.boot = boot;
     lock.active[0].phase = Phase::InMaintenance { since: now };

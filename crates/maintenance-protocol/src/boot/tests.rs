@@ -60,7 +60,7 @@ fn next_start(boot: &BootOverride) -> Option<(&str, Option<&str>, bool)> {
 }
 
 fn record(prior: Option<BootOverride>) -> Maintenance {
-    let mut lock = ServerLock::new(crate::ids::LockKey("k".into()));
+    let mut lock = ServerLock::new(crate::ids::LockKey::new("k"));
     lock.enqueue(EnqueueRequest::sample("a"), &Leases::default(), Timestamp::UNIX_EPOCH).unwrap();
     let mut record = lock.active.remove(0).into_inner();
     record.prior =

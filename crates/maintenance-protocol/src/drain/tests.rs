@@ -16,7 +16,7 @@ fn at(seconds: u64) -> Timestamp {
 }
 
 fn record() -> Maintenance {
-    let mut lock = ServerLock::new(LockKey("k".into()));
+    let mut lock = ServerLock::new(LockKey::new("k"));
     lock.enqueue(EnqueueRequest::sample("a"), &Leases::default(), at(0)).unwrap();
     let mut record = lock.active.remove(0).into_inner();
     record.spec.drain = Some(Box::new(DrainWish {

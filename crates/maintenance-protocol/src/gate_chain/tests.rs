@@ -19,7 +19,7 @@ use crate::{
 #[test]
 fn a_request_is_withdrawn_once_the_node_of_a_server_that_runs_is_ready_again() {
     let at = |seconds: u64| after("2026-11-21T10:00:00Z".parse().unwrap(), Duration::from_secs(seconds));
-    let mut lock = ServerLock::new(LockKey("k".into()));
+    let mut lock = ServerLock::new(LockKey::new("k"));
     lock.enqueue(EnqueueRequest::sample("a"), &Leases::default(), at(0)).unwrap();
     let mut record = lock.active.remove(0).into_inner();
     let system = ExternalSystem {
@@ -112,7 +112,7 @@ fn objective(goal: Goal, timed_out: bool) -> Objective {
 
 /// Returns a lock with one attached request.
 fn attached(request: EnqueueRequest, leases: &Leases, now: Timestamp) -> (ServerLock, Uid, Fence) {
-    let mut lock = ServerLock::new(LockKey("k".into()));
+    let mut lock = ServerLock::new(LockKey::new("k"));
     let uid = lock.enqueue(request, leases, now).unwrap().uid().clone();
     let runner = Runner::new("r", "ada", "desk", 1);
     let fence = lock.attach(&uid, runner, Token(uuid::Uuid::nil()), leases, now).unwrap();

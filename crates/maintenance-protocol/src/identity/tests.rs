@@ -14,7 +14,7 @@ fn seen(uuid: Option<&str>, serial: Option<&str>) -> Sighting {
 }
 
 fn key(text: &str) -> LockKey {
-    LockKey(text.to_owned())
+    LockKey::new(text)
 }
 
 /// Stores the identifiers that were claimed for a server.
@@ -80,7 +80,7 @@ fn several_names_of_one_lock_are_explained() {
 fn another_server_under_the_name_of_a_held_one_is_noticed() {
     let mut places = first();
     let moved = |uuid, serial| Sighting { address: Alias::address("bmc9:443", "/1"), ..seen(uuid, serial) };
-    let swapped = SystemUuid::read(ONE).unwrap().swapped().lock_key().0;
+    let swapped = SystemUuid::read(ONE).unwrap().swapped().lock_key();
     let other = Sighting { address: Alias::address("bmc2:443", "/1"), ..seen(Some(TWO), Some("43")) };
     let unknown = another_server(&other, &key(ONE), &places);
     let found = decide(&other, &BTreeMap::new()).unwrap();
@@ -97,7 +97,7 @@ fn another_server_under_the_name_of_a_held_one_is_noticed() {
     }
     for (sighting, same) in [
         (seen(Some(ONE), Some("42")), true),
-        (seen(Some(&swapped), Some("42")), true),
+        (seen(Some(swapped.raw()), Some("42")), true),
         // Different address, hidden identifiers, and a replaced mainboard.
         (moved(Some(ONE), None), true),
         (moved(None, Some("42")), true),

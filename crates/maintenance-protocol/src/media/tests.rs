@@ -99,7 +99,7 @@ fn a_medium_without_an_address_is_ours_where_the_drive_was_empty() {
         step::Step,
     };
     let now = Timestamp::UNIX_EPOCH;
-    let mut lock = ServerLock::new(LockKey("k".into()));
+    let mut lock = ServerLock::new(LockKey::new("k"));
     lock.enqueue(EnqueueRequest::sample("a"), &Leases::default(), now).unwrap();
     let mut record = lock.active.remove(0).into_inner();
     record.spec.boot = Some(boot());
@@ -127,7 +127,7 @@ fn nothing_is_concluded_of_a_boot_that_was_not_started() {
     for (power, outcome) in
         [(Some(PowerTarget::On), Some(OperationOutcome::Unproven)), (Some(PowerTarget::Off), None), (None, None)]
     {
-        let mut lock = ServerLock::new(LockKey("k".into()));
+        let mut lock = ServerLock::new(LockKey::new("k"));
         let uid = lock.enqueue(EnqueueRequest::sample("a"), &leases, now).unwrap().uid().clone();
         let runner = Runner::new("r", "ada", "desk", 1);
         let fence = lock.attach(&uid, runner, Token(uuid::Uuid::nil()), &leases, now).unwrap();

@@ -8,6 +8,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use shown_text::OneLine;
 use uuid::Uuid;
 
 use super::ids::LockKey;
@@ -101,13 +102,13 @@ impl SystemUuid {
     /// Returns a new lock's key, in the reported byte order.
     #[must_use]
     pub fn lock_key(self) -> LockKey {
-        LockKey(self.0.hyphenated().to_string())
+        LockKey::new(self.0.hyphenated().to_string())
     }
 
     /// Returns the alias that covers both byte orders.
     #[must_use]
     pub fn alias(self) -> Alias {
-        Alias(format!("{UUID}{}", self.0.min(self.swapped().0).hyphenated()))
+        Alias(format!("{UUID}{}", self.0.min(self.swapped().0).hyphenated()).into())
     }
 }
 
@@ -134,7 +135,7 @@ const ADDRESS: &str = "address:";
 /// configured name `OWNER/SERVER`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Alias(String);
+pub struct Alias(OneLine);
 
 impl Alias {
     /// Creates an alias from manufacturer and serial number if both are real. `system` adds the
@@ -142,19 +143,19 @@ impl Alias {
     #[must_use]
     pub fn serial(manufacturer: &str, number: &str, system: Option<&str>) -> Option<Self> {
         let system = system.map(|path| format!("#{path}")).unwrap_or_default();
-        Some(Self(format!("{SERIAL}{}/{}{system}", real(manufacturer)?, real(number)?)))
+        Some(Self(format!("{SERIAL}{}/{}{system}", real(manufacturer)?, real(number)?).into()))
     }
 
     /// Returns the alias of a BMC's host and port with a system path.
     #[must_use]
     pub fn address(authority: &str, path: &str) -> Self {
-        Self(format!("{ADDRESS}{}{}", authority.to_ascii_lowercase(), path.trim_end_matches('/')))
+        Self(format!("{ADDRESS}{}{}", authority.to_ascii_lowercase(), path.trim_end_matches('/')).into())
     }
 
     /// Creates an alias from a configured name, `OWNER/SERVER`.
     #[must_use]
     pub fn name(bound: &str) -> Self {
-        Self(bound.to_owned())
+        Self(bound.into())
     }
 
     /// Parses an alias in its displayed form, with a UUID in any spelling. Returns `None` for
@@ -164,39 +165,40 @@ impl Alias {
         if let Some(uuid) = text.strip_prefix(UUID) {
             return SystemUuid::read(uuid).map(SystemUuid::alias);
         }
-        (text.starts_with(SERIAL) || text.starts_with(ADDRESS)).then(|| Self(text.to_owned()))
+        (text.starts_with(SERIAL) || text.starts_with(ADDRESS)).then(|| Self(text.into()))
     }
 
     /// Returns true for hardware identifiers, false for configured names.
     #[must_use]
     pub fn is_hardware(&self) -> bool {
-        [UUID, SERIAL, ADDRESS].iter().any(|kind| self.0.starts_with(kind))
+        [UUID, SERIAL, ADDRESS].iter().any(|kind| self.0.raw().starts_with(kind))
     }
 
     /// Returns true for a UUID.
     #[must_use]
     pub fn is_uuid(&self) -> bool {
-        self.0.starts_with(UUID)
+        self.0.raw().starts_with(UUID)
     }
 
     /// Returns the alias as a key in the store. Only configured names contain `/` there, so an
     /// owner called `serial:dell` cannot match hardware.
     #[must_use]
     pub fn stored(&self) -> String {
-        if self.is_hardware() { self.0.replace('%', "%25").replace('/', "%2F") } else { self.0.clone() }
+        let raw = self.0.raw();
+        if self.is_hardware() { raw.replace('%', "%25").replace('/', "%2F") } else { raw.to_owned() }
     }
 
     /// Reverses [`Self::stored`].
     #[must_use]
     pub fn of_stored(text: &str) -> Self {
-        let hardware = !text.contains('/') && Self(text.to_owned()).is_hardware();
-        Self(if hardware { text.replace("%2F", "/").replace("%25", "%") } else { text.to_owned() })
+        let hardware = !text.contains('/') && Self(text.into()).is_hardware();
+        Self(if hardware { text.replace("%2F", "/").replace("%25", "%").into() } else { text.into() })
     }
 }
 
 impl fmt::Display for Alias {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&shown_text::line(&self.0))
+        self.0.fmt(f)
     }
 }
 
@@ -299,7 +301,8 @@ mod tests {
             let uuid = Uuid::from_bytes(bytes);
             prop_assume!(SystemUuid::read(&uuid.to_string()).is_some());
             let read = SystemUuid::read(&uuid.simple().to_string().to_uppercase()).unwrap();
-            prop_assert_eq!(read.lock_key().0, uuid.hyphenated().to_string());
+            let key = read.lock_key();
+            prop_assert_eq!(key.raw(), uuid.hyphenated().to_string());
             prop_assert_eq!(read.swapped().alias(), read.alias());
             prop_assert_eq!(read.swapped().swapped(), read);
         }
@@ -308,7 +311,7 @@ mod tests {
         fn no_configured_name_is_stored_as_hardware(owner in any::<String>(), server in any::<String>(), number in "[a-z%/#2F5]{1,12}") {
             let name = Alias::name(&format!("{owner}/{server}"));
             prop_assert_eq!(Alias::of_stored(&name.stored()), name.clone());
-            let hardware = Alias(format!("serial:maker/{number}"));
+            let hardware = Alias(format!("serial:maker/{number}").into());
             prop_assert!(!hardware.stored().contains('/'));
             prop_assert_eq!(Alias::of_stored(&hardware.stored()), hardware.clone());
             prop_assert_ne!(hardware.stored(), name.stored());

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use shown_text::{OneLine, line};
+use shown_text::OneLine;
 
 /// The reason why a name is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +45,31 @@ pub fn check_name(name: &str) -> Result<(), IdError> {
         }
     }
     Ok(())
+}
+
+/// Gives an identifier a constructor, its raw text, and an escaped display.
+macro_rules! is_raw {
+    ($name:ident) => {
+        impl $name {
+            /// Creates it from its stored text.
+            #[must_use]
+            pub fn new(text: impl Into<OneLine>) -> Self {
+                Self(text.into())
+            }
+
+            /// Returns the raw text, to compare it or to store it. Never print it.
+            #[must_use]
+            pub fn raw(&self) -> &str {
+                self.0.raw()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
 }
 
 /// `namespace/name`, which finds a maintenance without a state file.
@@ -111,24 +136,16 @@ impl TryFrom<String> for MaintenanceId {
 /// The hardware identity that is locked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct LockKey(pub String);
+pub struct LockKey(OneLine);
 
-impl fmt::Display for LockKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&line(&self.0))
-    }
-}
+is_raw!(LockKey);
 
 /// UID of one record. It is never used again, even for the same `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Uid(pub String);
+pub struct Uid(OneLine);
 
-impl fmt::Display for Uid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&line(&self.0))
-    }
-}
+is_raw!(Uid);
 
 /// The fencing token. Every attachment to a lock key raises it, and a release does not reset it.
 pub type Generation = u64;
@@ -136,7 +153,9 @@ pub type Generation = u64;
 /// A process, as a UUID that it generates at startup.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct RunnerId(pub String);
+pub struct RunnerId(OneLine);
+
+is_raw!(RunnerId);
 
 /// A process with its user, host and run, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,8 +182,8 @@ pub struct Runner {
 impl Runner {
     /// Creates a process without a CI run and without liveness evidence.
     #[must_use]
-    pub fn new(id: impl Into<String>, user: &str, host: &str, pid: u32) -> Self {
-        let (id, user, host) = (RunnerId(id.into()), user.into(), host.into());
+    pub fn new(id: impl Into<OneLine>, user: &str, host: &str, pid: u32) -> Self {
+        let (id, user, host) = (RunnerId::new(id), user.into(), host.into());
         Self { id, user, host, pid, process: String::new(), run: None, url: None, commit: None }
     }
 }

@@ -37,7 +37,7 @@ impl Unreadable {
         let found: Value = serde_json::from_str(raw).unwrap_or_default();
         let text = |value: &Value| value.as_str().map(str::to_owned);
         Self {
-            uid: Uid(uid.to_owned()),
+            uid: Uid::new(uid),
             id: text(&found["id"]).and_then(|id| id.parse().ok()),
             server: text(&found["spec"]["server"]).map(OneLine::from),
             why: why.into(),

@@ -129,7 +129,7 @@ impl World {
         };
         let mut found = decide(&seen, &places(&seen));
         if found.is_err() && self.without == Without::NeedForUuid && seen.uuid.is_none() {
-            seen.configured = Some(LockKey(seen.serial.as_ref().unwrap_or(&seen.address).to_string()));
+            seen.configured = Some(LockKey::new(seen.serial.as_ref().unwrap_or(&seen.address).to_string()));
             found = decide(&seen, &places(&seen));
         }
         self.processes[process] = Process { server, found: found.ok(), ..Process::default() };
@@ -162,7 +162,7 @@ impl World {
         let Process { found: Some(found), waits: None, .. } = &self.processes[process] else { return };
         let Identified { key, claims, .. } = found.clone();
         self.made += 1;
-        let uid = Uid(format!("u{}", self.made));
+        let uid = Uid::new(format!("u{}", self.made));
         let request = EnqueueRequest {
             uid: uid.clone(),
             id: MaintenanceId::new("ops", &format!("m{}", self.made)).unwrap(),
@@ -194,7 +194,7 @@ impl World {
         aliases.extend(UUIDS[server].iter().map(|uuid| SystemUuid::read(uuid).unwrap().alias()));
         aliases.extend((0..3).map(|process| Alias::name(&format!("team{process}/server{server}"))));
         aliases.dedup();
-        let to = LockKey(UUIDS[server][to].to_owned());
+        let to = LockKey::new(UUIDS[server][to]);
         let rebind = Rebind { to: Some(&to), by: "ada", reason: "new mainboard" };
         let mut from: BTreeMap<LockKey, Vec<AliasClaim>> = BTreeMap::new();
         for alias in aliases {
@@ -358,7 +358,7 @@ fn each_rule_is_needed() {
 
 #[test]
 fn an_identifier_that_comes_back_is_found_from_anywhere_on_its_trail() {
-    let (one, two) = (LockKey("one".into()), LockKey("two".into()));
+    let (one, two) = (LockKey::new("one"), LockKey::new("two"));
     let alias = Alias::serial("maker", "a42", None).unwrap();
     let mut locks = [ServerLock::new(one.clone()), ServerLock::new(two.clone())];
     for (version, from, to) in [(0, 0, &two), (1, 1, &one), (2, 0, &two), (3, 1, &one)] {

@@ -17,7 +17,7 @@ fn now() -> Timestamp {
 
 /// A maintenance in preparation with a connected process.
 fn preparing() -> (ServerLock, Leases, Uid, Fence) {
-    let mut lock = ServerLock::new(LockKey("k".into()));
+    let mut lock = ServerLock::new(LockKey::new("k"));
     let request = EnqueueRequest::sample("a");
     let leases = Leases([(request.runner.id.clone(), after(now(), Duration::from_secs(30)))].into());
     let uid = lock.enqueue(request.clone(), &leases, now()).unwrap().uid().clone();

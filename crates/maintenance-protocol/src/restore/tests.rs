@@ -45,7 +45,7 @@ fn held(boot: Option<BootOverride>) -> (Maintenance, MachineView) {
         ids::LockKey,
         model::lock::{EnqueueRequest, Leases, ServerLock},
     };
-    let mut lock = ServerLock::new(LockKey("k".into()));
+    let mut lock = ServerLock::new(LockKey::new("k"));
     lock.enqueue(EnqueueRequest::sample("a"), &Leases::default(), Timestamp::UNIX_EPOCH).unwrap();
     let mut record = lock.active.remove(0).into_inner();
     let machine = MachineView { power: PowerState::On, boot: boot.clone(), ..MachineView::default() };

@@ -251,7 +251,7 @@ impl Chain {
             gave_up: false,
             held: false,
         };
-        let mut lock = ServerLock::new(LockKey("k".to_owned()));
+        let mut lock = ServerLock::new(LockKey::new("k"));
         lock.ownership.claim = self.asks_owner.then(local::claim);
         World {
             lock: lock.into(),

@@ -47,7 +47,7 @@ pub fn window() -> WindowSpec {
 
 pub fn claim() -> Claim {
     Claim {
-        uid: Uid("claim".to_owned()),
+        uid: Uid::new("claim"),
         id: records::id("claim"),
         owner: "owners".into(),
         contact: None,
@@ -106,7 +106,7 @@ impl Chain {
             Event::Approve => {
                 let digest = self.request(world, 0).spec.digest();
                 let approval = Approval {
-                    uid: Uid("approval".to_owned()),
+                    uid: Uid::new("approval"),
                     scope: Scope::Maintenance { id: records::id("m0"), digest: digest.into() },
                     not_before: None,
                     expires: None,
@@ -132,7 +132,7 @@ fn block(since: Timestamp) -> Block {
         since,
         until: Timestamp::MAX,
         id: records::request("other", 0).id,
-        uid: Uid("other".to_owned()),
+        uid: Uid::new("other"),
         generation: Generation::default(),
         owner: String::new().into(),
         server: "node-1".into(),

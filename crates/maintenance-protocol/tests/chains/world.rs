@@ -226,12 +226,12 @@ fn mark(what: &dyn fmt::Debug) -> u64 {
 }
 
 pub fn uid(n: usize) -> Uid {
-    Uid(format!("w{n}"))
+    Uid::new(format!("w{n}"))
 }
 
 /// Returns an actor's current or last process.
 pub fn runner(world: &World, n: usize) -> Runner {
-    Runner { id: RunnerId(format!("{n}.{}", world.actors[n].run)), ..records::runner(0) }
+    Runner { id: RunnerId::new(format!("{n}.{}", world.actors[n].run)), ..records::runner(0) }
 }
 
 pub fn token(world: &World, n: usize) -> Token {

@@ -168,7 +168,7 @@ impl World {
         record.spec.server_power.map(|power| power == PowerTarget::On).hash(state);
         record.awaiting_consent().is_some().hash(state);
         if let Some(attachment) = &record.attachment {
-            let (process, _) = attachment.runner.id.0.split_once('.').unwrap();
+            let (process, _) = attachment.runner.id.raw().split_once('.').unwrap();
             (process, self.process_exists(&attachment.runner.id)).hash(state);
             self.leases.0.get(&attachment.runner.id).map(|until| self.ahead(*until)).hash(state);
             (0..self.actors.len()).filter(|n| attachment.is(self.actors[*n].fence)).collect::<Vec<_>>().hash(state);

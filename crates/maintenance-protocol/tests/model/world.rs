@@ -203,11 +203,11 @@ pub struct World {
 }
 
 pub fn uid(number: usize) -> Uid {
-    Uid(format!("w{number}"))
+    Uid::new(format!("w{number}"))
 }
 
 pub fn number(uid: &Uid) -> usize {
-    uid.0[1..].parse().unwrap()
+    uid.raw()[1..].parse().unwrap()
 }
 
 impl World {
@@ -376,7 +376,7 @@ impl World {
             return;
         }
         let run = self.processes[process].run;
-        self.leases.0.insert(RunnerId(format!("{process}.{run}")), counted_from + self.about.lease());
+        self.leases.0.insert(RunnerId::new(format!("{process}.{run}")), counted_from + self.about.lease());
         self.processes[process].renewed = begun;
     }
 

@@ -24,7 +24,7 @@ pub fn token() -> Token {
 }
 
 pub fn key(name: &str) -> LockKey {
-    LockKey(name.to_owned())
+    LockKey::new(name)
 }
 
 pub fn id(name: &str) -> MaintenanceId {
@@ -40,7 +40,7 @@ pub fn request(name: &str, n: u32) -> EnqueueRequest {
     EnqueueRequest {
         location: None,
         gates: Vec::new(),
-        uid: Uid(uuid::Uuid::now_v7().to_string()),
+        uid: Uid::new(uuid::Uuid::now_v7().to_string()),
         id: id(name),
         owner: "team".into(),
         spec: spec(),

@@ -21,10 +21,10 @@ impl Bmc {
                 doubt.as_secs_f32()
             );
             self.is_down_until(since + doubt, &cause);
-            return BackendError::Unreachable { address: self.address(), cause: cause.into() };
+            return BackendError::Unreachable { address: self.address().into(), cause: cause.into() };
         }
         access.refused.get_or_insert_with(|| message.clone());
-        BackendError::Unauthorized { address: self.address(), message: message.into() }
+        BackendError::Unauthorized { address: self.address().into(), message: message.into() }
     }
 
     /// Returns the next request's authentication. The first request uses basic authentication,
@@ -33,7 +33,7 @@ impl Bmc {
     pub(super) async fn proof(&self) -> Result<RequestAuth, BackendError> {
         let mut access = self.access.write().await;
         if let Some(message) = &access.refused {
-            return Err(BackendError::Unauthorized { address: self.address(), message: message.clone().into() });
+            return Err(BackendError::Unauthorized { address: self.address().into(), message: message.clone().into() });
         }
         if let Some((token, _)) = &access.session {
             return Ok(RequestAuth::Session(Arc::clone(token)));
@@ -68,7 +68,10 @@ impl Bmc {
             Err(error) if error.outcome_unknown() => {
                 if self.only_sessions() {
                     // The actual request was not sent, because it needs the session.
-                    return Err(BackendError::Unreachable { address: self.address(), cause: error.to_string().into() });
+                    return Err(BackendError::Unreachable {
+                        address: self.address().into(),
+                        cause: error.to_string().into(),
+                    });
                 }
                 access.no_sessions = true;
                 Ok(RequestAuth::Basic)

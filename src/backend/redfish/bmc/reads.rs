@@ -57,12 +57,12 @@ impl Bmc {
         let cause = match odd {
             BackendError::Protocol { what, .. } => what.clone(),
             BackendError::Rejected { request, status, message, .. } => {
-                format!("{request} was answered with {status}: {message}")
+                format!("{request} was answered with {status}: {message}").into()
             }
-            _ => odd.to_string(),
+            _ => odd.to_string().into(),
         };
         Err(BackendError::Unreachable {
-            address: self.address(),
+            address: self.address().into(),
             cause: format!("{cause}; earlier answers were valid, so it could be restarting").into(),
         })
     }
@@ -71,8 +71,8 @@ impl Bmc {
     fn refusal(&self, path: &str, body: &Value) -> BackendError {
         let (message, transient) = message::read(body);
         BackendError::Rejected {
-            address: self.address(),
-            request: format!("GET {path}"),
+            address: self.address().into(),
+            request: format!("GET {path}").into(),
             status: 200,
             message: message.into(),
             retry_after: None,

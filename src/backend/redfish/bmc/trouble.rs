@@ -7,17 +7,17 @@ impl Bmc {
     pub(super) fn undelivered(&self, method: &Method, path: &str, error: &reqwest::Error) -> BackendError {
         let cause = if error.is_timeout() { no_answer_within(self.limit(method)) } else { web::cause(error) };
         if let Some(cause) = outbound::refusal(error) {
-            return BackendError::Withheld { address: self.address(), cause: cause.into() };
+            return BackendError::Withheld { address: self.address().into(), cause: cause.into() };
         }
         if error.is_connect() {
             if let Some(problem) = self.certificate_problem(&cause) {
-                return BackendError::Untrusted { address: self.address(), cause: problem.into() };
+                return BackendError::Untrusted { address: self.address().into(), cause: problem.into() };
             }
             if let Some(problem) = handshake_problem(&cause) {
                 return self.protocol(&problem);
             }
             self.is_down(&cause);
-            return BackendError::Unreachable { address: self.address(), cause: cause.into() };
+            return BackendError::Unreachable { address: self.address().into(), cause: cause.into() };
         }
         self.reply_lost(method, path, cause)
     }
@@ -27,7 +27,7 @@ impl Bmc {
     pub(in crate::backend::redfish) fn unanswered(&self, method: &Method, path: &str, cause: String) -> BackendError {
         if *method == Method::GET {
             self.is_down(&cause);
-            return BackendError::Unreachable { address: self.address(), cause: cause.into() };
+            return BackendError::Unreachable { address: self.address().into(), cause: cause.into() };
         }
         self.reply_lost(method, path, cause)
     }
@@ -59,7 +59,9 @@ impl Bmc {
             *down = None;
         }
         match &*down {
-            Some((_, cause)) => Err(BackendError::Unreachable { address: self.address(), cause: cause.clone().into() }),
+            Some((_, cause)) => {
+                Err(BackendError::Unreachable { address: self.address().into(), cause: cause.clone().into() })
+            }
             None => Ok(()),
         }
     }
@@ -74,19 +76,23 @@ impl Bmc {
     }
 
     pub(in crate::backend::redfish) fn reply_lost(&self, method: &Method, path: &str, cause: String) -> BackendError {
-        BackendError::ReplyLost { address: self.address(), request: format!("{method} {path}"), cause: cause.into() }
+        BackendError::ReplyLost {
+            address: self.address().into(),
+            request: format!("{method} {path}").into(),
+            cause: cause.into(),
+        }
     }
 
     pub(in crate::backend::redfish) fn protocol(&self, what: &str) -> BackendError {
-        BackendError::Protocol { address: self.address(), what: what.to_owned() }
+        BackendError::Protocol { address: self.address().into(), what: what.into() }
     }
 
     pub(in crate::backend::redfish) fn no_system(&self, what: &str) -> BackendError {
-        BackendError::NoSystem { address: self.address(), what: what.to_owned() }
+        BackendError::NoSystem { address: self.address().into(), what: what.into() }
     }
 
     pub(in crate::backend::redfish) fn unsupported(&self, what: &str) -> BackendError {
-        BackendError::Unsupported { address: self.address(), what: what.to_owned() }
+        BackendError::Unsupported { address: self.address().into(), what: what.into() }
     }
 }
 
