@@ -133,8 +133,8 @@ pub(super) async fn list_of(
     Ok(listed.await?.items)
 }
 
-/// Patches an object if it has not changed since it was read, and returns the result. `meaning`
-/// converts cluster errors into machine errors.
+/// Patches an object if it has not changed since it was read, and returns the result. A change or a
+/// deletion since then is a transient error. `meaning` converts the others into machine errors.
 pub(super) async fn patched(
     cluster: &Cluster,
     kind: &ApiResource,
@@ -153,7 +153,11 @@ pub(super) async fn patched(
     let patched = cluster.ask("patch", ResourceRef { kind, namespace, name: Some(name) }, |api| async move {
         api.patch(name, params, change).await
     });
-    patched.await.map_err(meaning)
+    patched.await.map_err(|problem| match problem {
+        // Its next look decides, as after any other change by someone else.
+        ClusterError::NotFound { address, request } => not_now(address, request, "it was deleted since it was read"),
+        problem => meaning(problem),
+    })
 }
 
 /// Returns the UID of the namespace `kube-system`, which identifies the cluster; `None` without

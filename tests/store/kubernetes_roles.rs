@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api,
+    Api, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
@@ -202,6 +202,33 @@ async fn everything_is_refused_to_the_reviewer(reviews: &KubernetesStore, wish: 
     lacks(reviews.resign(&runner(1).id).await, "patch", LEASES);
     lacks(reviews.bind("node-1", &key("other"), true).await, "create", CONFIG_MAPS);
     assert!(reviews.find_uid(uid).await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn store_check_finds_a_policy_that_does_not_work() {
+    let guarded = Guarded::start().await;
+    let admin = kubernetes(&Kubernetes::store_of("metal", &guarded.cluster.kubeconfig()), None).await.unwrap();
+    // The runner may not read policies, and still sees that none works.
+    let runner = guarded.open("runner").await;
+    let told = async |store: &KubernetesStore| {
+        store.contents().await.unwrap().violations().iter().map(ToString::to_string).collect::<String>()
+    };
+    for store in [&admin, &*runner] {
+        assert!(told(store).await.contains("the admission policy of the roles does not work"));
+    }
+    // An account that cannot write cannot check it.
+    for role in ["approver", "reviewer"] {
+        assert_eq!(told(&*guarded.open(role).await).await, "", "{role}");
+    }
+    let policy = guarded.policy.clone();
+    let audited = policy.replace("validationActions: [Deny]", "validationActions: [Audit]");
+    tokio::task::block_in_place(|| guarded.cluster.apply(&audited));
+    assert!(told(&*runner).await.contains("does not work"));
+    tokio::task::block_in_place(|| guarded.cluster.apply(&policy));
+    until("the policy", async || told(&*runner).await.is_empty().then_some(())).await;
+    assert_eq!(told(&admin).await, "");
+    let maps = guarded.raw_admin().await.list(&ListParams::default()).await.unwrap();
+    assert!(maps.items.iter().all(|map| !map.name_any().contains("policy-check")), "the check wrote an object");
 }
 
 /// The policy also restricts other clients, such as kubectl.

@@ -16,6 +16,7 @@ mod lock;
 mod names;
 mod objects;
 mod prune;
+mod rights;
 mod url;
 mod watch;
 mod whole;

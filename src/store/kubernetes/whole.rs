@@ -14,6 +14,7 @@ use super::{
     lock::{self, ApprovalSet, Head, Next, Row, data, text, whole},
     names::{self, Pointer},
     objects::{self, FENCED, KIND},
+    rights,
 };
 use crate::{
     maintenance::{
@@ -45,7 +46,7 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
     let maps = link.patience.repeat(|| link.list(KIND)).await?;
     let (mut locks, mut bindings, mut entries) = (Vec::new(), Vec::new(), Vec::new());
     let mut taken: HashMap<MaintenanceId, Pointer> = HashMap::new();
-    let mut oddities = Vec::new();
+    let mut oddities = Vec::from_iter(link.patience.repeat(|| rights::disabled(link)).await?);
     // A runner can write an object that cannot be read. It costs only itself.
     let or_oddity = |oddities: &mut Vec<OneLine>, error: StoreError| match error {
         StoreError::Unreadable { cause, .. } => {

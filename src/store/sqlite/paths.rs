@@ -127,11 +127,15 @@ pub(super) fn lacks_log(path: &Path) -> io::Result<bool> {
 
 /// Returns true if the log belongs to another store. A log in use is skipped.
 pub(super) fn has_foreign_log(path: &Path) -> io::Result<bool> {
-    let log = sidecar(path, "-wal");
-    if !fs::metadata(&log).is_ok_and(|found| found.len() > 0) || users(path)? != Users::None {
+    // Another process can delete its log at any time, so one call both finds and opens it.
+    let log = match fs::File::open(sidecar(path, "-wal")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        log => log?,
+    };
+    if log.metadata()?.len() == 0 || users(path)? != Users::None {
         return Ok(false);
     }
-    let (log, file) = (beginning(&fs::File::open(&log)?)?, beginning(&*kept(path)?)?);
+    let (log, file) = (beginning(&log)?, beginning(&*kept(path)?)?);
     let (of_log, of_file) = (store_ids(&log), store_ids(&file));
     Ok(!of_log.is_empty() && !of_file.is_empty() && of_log.is_disjoint(&of_file))
 }
@@ -202,5 +206,25 @@ mod tests {
             [b"\x03\x17\x55audit", &b"store_id"[..], id, b"\x00", b"store_id and more text that is not one"].concat();
         assert_eq!(store_ids(&page), BTreeSet::from([&id[..]]));
         assert!(store_ids(b"store_id0123").is_empty());
+    }
+
+    #[test]
+    fn a_log_that_another_process_deletes_meanwhile_is_no_error() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("metal.db");
+        fs::write(&store, "store").unwrap();
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::SeqCst) {
+                    fs::write(sidecar(&store, "-wal"), "log").unwrap();
+                    fs::remove_file(sidecar(&store, "-wal")).unwrap();
+                }
+            });
+            let found: io::Result<Vec<bool>> = (0..20_000).map(|_| has_foreign_log(&store)).collect();
+            ended.store(true, Ordering::SeqCst);
+            assert!(found.unwrap().iter().all(|foreign| !foreign));
+        });
     }
 }

@@ -122,6 +122,26 @@ for_one_host! {
 }
 
 for_one_host! {
+    async fn a_host_that_is_deleted_while_its_release_is_written_counts_as_left(host) {
+        let world = World::start(1, Options::default()).await;
+        let proxy = Proxy::to(world.kubernetes).await;
+        let kubeconfig = world.kubernetes.kubeconfig_at(&proxy.url(), "admin");
+        let workspace = Workspace::new(host);
+        let off = maintenance("bios", "server_power = \"Off\"");
+        configure_as(&kubeconfig, &world, &workspace, "hold = \"power_off\"", &off);
+        workspace.apply().await.succeeded();
+        let leaves = proxy.hold_first(|seen| seen.method == "PATCH" && seen.path.contains("baremetalhosts/node1"));
+        let destroy = workspace.start_destroy();
+        eventually("it leaves the host", SOON * 2, async || leaves.has_come().then_some(())).await;
+        world.delete("node1").await;
+        eventually("the operator deletes it", SOON, async || world.find("node1").await.is_none().then_some(())).await;
+        leaves.goes_on();
+        destroy.wait(SOON * 2).await.succeeded();
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+    }
+}
+
+for_one_host! {
     async fn a_host_that_a_person_takes_back_is_told_and_not_touched(host) {
         let world = World::start(1, Options::default()).await;
         let workspace = Workspace::new(host);

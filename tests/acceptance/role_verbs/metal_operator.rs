@@ -6,7 +6,11 @@ use super::{Resource, User, each_permission_counts, maintenance};
 use crate::{
     metal_operator::{cluster_without_servers, guide::role},
     servers::{
-        ironcore::{family::Family, world::World},
+        ironcore::{
+            api::{Key, Kind},
+            family::Family,
+            world::World,
+        },
         roles::{Permission, Roles},
     },
 };
@@ -45,6 +49,16 @@ async fn add(world: &World, server: &str) {
     world.until_state(server, "Available").await;
 }
 
+/// Removes a server with its BMC. The operators would otherwise reconcile the servers of all earlier
+/// turns, which slows the next ones down.
+async fn remove(world: &World, server: &str) {
+    let bmc = world.simulator.bmc_of(server).unwrap();
+    for (kind, name) in [(Kind::Bmc, bmc.as_str()), (Kind::Server, server)] {
+        world.cluster.delete(kind, &Key::cluster(name)).await.unwrap();
+    }
+    world.until_gone(Kind::Server, &Key::cluster(server)).await;
+}
+
 /// The runner's tasks in a family's cluster.
 fn tasks(user: &User, family: Family, server: &str) -> Vec<Resource> {
     match family {
@@ -69,6 +83,7 @@ async fn of_a_runner() {
             world.claim(&server, "owners", &format!("claim{number}")).await;
             let user = User::new(&world.kubernetes, &roles, without).await;
             let errors = user.plays(&block(&user), tasks(&user, *family, &server)).await;
+            remove(world, &server).await;
             if !errors.is_empty() {
                 return errors;
             }
@@ -111,6 +126,7 @@ async fn of_an_owner() {
                 let cluster = [("METAL_KUBECONFIG", user.kubeconfig.display().to_string())];
                 errors = user.command(&["--metal-operator", "claims"], &cluster).await;
             }
+            remove(world, &server).await;
             if !errors.is_empty() {
                 return errors;
             }
