@@ -9,6 +9,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bench;
+#[cfg(unix)]
+mod bucket;
 mod conformance;
 #[cfg(unix)]
 mod export;

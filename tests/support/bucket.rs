@@ -18,6 +18,7 @@ use object_store::{
     path::Path as ObjectPath,
 };
 use secrecy::SecretString;
+use terraform_provider_metal::settings::Environment;
 
 use super::server::{Server, free_port};
 
@@ -39,36 +40,21 @@ impl Bucket {
     }
 
     pub fn start() -> Self {
-        let program = concat!(env!("CARGO_MANIFEST_DIR"), "/.tools/bin/minio");
-        assert!(Path::new(program).exists(), "MinIO is missing: run `make setup`");
         let folder = tempfile::Builder::new().prefix("metal-bucket-").tempdir().unwrap().keep();
         // A folder of its data is a bucket.
-        let data = folder.join("data");
-        std::fs::create_dir_all(data.join(BUCKET)).unwrap();
-        let (port, console) = (free_port(), free_port());
-        let [(_, user), (_, password)] = ACCOUNT;
-        let command = [
-            "env",
-            &format!("MINIO_ROOT_USER={user}"),
-            &format!("MINIO_ROOT_PASSWORD={password}"),
-            "MINIO_CI_CD=1",
-            program,
-            "server",
-            "--quiet",
-            "--address",
-            &format!("127.0.0.1:{port}"),
-            "--console-address",
-            &format!("127.0.0.1:{console}"),
-            data.to_str().unwrap(),
-        ]
-        .map(str::to_owned);
-        let this = Self { server: Server::start(&folder, "TERM", &command), port };
-        let began = Instant::now();
-        while !this.server.log().contains("API:") && std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(began.elapsed() < Duration::from_mins(1), "MinIO did not start: {}", this.server.log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        this
+        std::fs::create_dir_all(folder.join("data").join(BUCKET)).unwrap();
+        let port = free_port();
+        Self { server: run(&folder, port), port }
+    }
+
+    /// Kills the server, as in a power cut.
+    pub fn kill(&mut self) {
+        self.server.kill();
+    }
+
+    /// Restarts it with its data.
+    pub fn start_again(&mut self) {
+        self.server = run(&self.server.folder, self.port);
     }
 
     pub fn endpoint(&self) -> String {
@@ -106,6 +92,34 @@ impl Bucket {
     }
 }
 
+fn run(folder: &Path, port: u16) -> Server {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/.tools/bin/minio");
+    assert!(Path::new(program).exists(), "MinIO is missing: run `make setup`");
+    let [(_, user), (_, password)] = ACCOUNT;
+    let command = [
+        "env",
+        &format!("MINIO_ROOT_USER={user}"),
+        &format!("MINIO_ROOT_PASSWORD={password}"),
+        "MINIO_CI_CD=1",
+        program,
+        "server",
+        "--quiet",
+        "--address",
+        &format!("127.0.0.1:{port}"),
+        "--console-address",
+        &format!("127.0.0.1:{}", free_port()),
+        folder.join("data").to_str().unwrap(),
+    ]
+    .map(str::to_owned);
+    let server = Server::start(folder, "TERM", &command);
+    let began = Instant::now();
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(began.elapsed() < Duration::from_mins(1), "MinIO did not start: {}", server.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server
+}
+
 /// Returns a store's URL at an endpoint.
 pub fn url_at(endpoint: &str, prefix: &str) -> String {
     format!("s3://{BUCKET}/{prefix}?endpoint={endpoint}&region=us-east-1")
@@ -119,6 +133,13 @@ pub fn account() -> Vec<(String, SecretString)> {
 /// Returns the account's variables for a process.
 pub fn variables() -> [(&'static str, &'static str); 2] {
     ACCOUNT
+}
+
+/// Returns an environment with the account.
+pub fn environment() -> Environment {
+    let mut environment = Environment::default();
+    environment.variables.extend(ACCOUNT.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    environment
 }
 
 /// The objects of one store.

@@ -48,6 +48,8 @@ pub enum Deal {
     Answer(u16, &'static str, String),
     /// Forwards it after the notification.
     Wait(Arc<Notify>),
+    /// Forwards it twice and returns the second reply.
+    Repeat,
     /// Forwards it, then closes the connection without a reply.
     LoseReply,
     /// Forwards it and notifies the test when it completes; the reply is never sent.
@@ -79,6 +81,14 @@ struct Inner {
     seen: Mutex<Vec<Seen>>,
     http: reqwest::Client,
     upstream: String,
+}
+
+impl Inner {
+    fn request(&self, seen: &Seen) -> reqwest::RequestBuilder {
+        let method = seen.method.parse().unwrap();
+        let request = self.http.request(method, format!("{}{}", self.upstream, seen.path)).body(seen.body.clone());
+        seen.headers.iter().fold(request, |request, (name, value)| request.header(name, value))
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -188,6 +198,10 @@ async fn serve(inner: Arc<Inner>, stream: TcpStream) {
                 continue;
             }
             Deal::Wait(until) => until.notified().await,
+            Deal::Repeat => {
+                let first = inner.request(&seen).send().await;
+                drop(first.unwrap().bytes().await);
+            }
             Deal::Pass | Deal::LoseReply | Deal::KeepReply(_) => {}
         }
         let lose = matches!(deal, Deal::LoseReply | Deal::KeepReply(_));
@@ -235,12 +249,7 @@ fn is_forwarded(name: &str) -> bool {
 
 /// Returns false if the connection ended.
 async fn forward(inner: &Inner, stream: &mut BufReader<TcpStream>, seen: &Seen, lose: bool) -> bool {
-    let method = seen.method.parse().unwrap();
-    let mut request = inner.http.request(method, format!("{}{}", inner.upstream, seen.path)).body(seen.body.clone());
-    for (name, value) in &seen.headers {
-        request = request.header(name, value);
-    }
-    let Ok(mut reply) = request.send().await else { return false };
+    let Ok(mut reply) = inner.request(seen).send().await else { return false };
     let mut head = format!("HTTP/1.1 {} Real\r\n", reply.status().as_u16());
     for name in ["content-type", "date", "retry-after", "etag", "last-modified", "x-goog-generation"] {
         if let Some(value) = reply.headers().get(name) {

@@ -113,8 +113,7 @@ impl BucketStore {
     /// Returns the lock after the change. History that has grown moves to a journal first.
     async fn next(&self, row: &Row, change: &CommitDelta<'_>) -> Result<Row, StoreError> {
         let (link, key) = (&self.link, &change.after.key);
-        let now = link.now().await?.as_microsecond();
-        let order = now.max(row.order + 1);
+        let order = self.rows.order(link.now().await?);
         let entry = Entry {
             commit: change.commit.to_owned(),
             order: Some(order),

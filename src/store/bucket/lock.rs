@@ -2,9 +2,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
 };
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
@@ -157,15 +161,25 @@ pub(super) enum Listed {
 pub(super) struct Rows {
     link: Arc<StoreClient>,
     known: Mutex<HashMap<String, Arc<Row>>>,
+    /// The latest order read or written by this process.
+    order: AtomicI64,
 }
 
 impl Rows {
     pub(super) fn new(link: Arc<StoreClient>) -> Self {
-        Self { link, known: Mutex::default() }
+        Self { link, known: Mutex::default(), order: AtomicI64::new(0) }
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Arc<Row>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the order of a commit at this time. It is later than that of each commit that this
+    /// process knows, because a clock can be coarse.
+    pub(super) fn order(&self, now: Timestamp) -> i64 {
+        let next = |last: i64| Some(now.as_microsecond().max(last + 1));
+        let last = self.order.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).unwrap_or_default();
+        next(last).unwrap_or_default()
     }
 
     /// Returns the cached row.
@@ -174,6 +188,7 @@ impl Rows {
     }
 
     pub(super) fn keep(&self, row: Row) -> Arc<Row> {
+        self.order.fetch_max(row.order, Ordering::SeqCst);
         let row = Arc::new(row);
         let mut known = self.known();
         if known.len() >= ROWS {

@@ -21,7 +21,8 @@
 //!   commit first copies it to a journal with `If-None-Match`. A lock that is not used any more
 //!   stays as a tombstone with its generation. Pruning deletes only journals, places of ended
 //!   records and old leases: no condition refers to them.
-//! - **An apply lists nothing.** Only `queue`, `history`, `audit`, `store` and pruning do.
+//! - **Nothing that changes a server lists objects.** Plans do once in ten seconds, and `queue`,
+//!   `history`, `audit`, `store` and pruning.
 //! - **An ETag can be a digest** of the content, so two equal contents have one version. Every
 //!   write of a conditional object therefore contains a new commit name, revision or token.
 //! - **A conflict can be our own write** that the network repeated. The lock names its last
@@ -149,13 +150,18 @@ impl BucketStore {
         now: Timestamp,
     ) -> Result<Leases, StoreError> {
         let attached = locks.flat_map(|lock| &lock.active).filter_map(|record| record.attachment.as_ref());
-        let runners: HashSet<&RunnerId> = attached.map(|attachment| &attachment.runner.id).collect();
+        let mut runners: HashSet<&RunnerId> = attached.map(|attachment| &attachment.runner.id).collect();
+        let mut leases = Leases::default();
+        runners.retain(|runner| {
+            let own = self.own_processes.until(runner, now);
+            leases.0.extend(own.map(|until| ((*runner).clone(), until)));
+            own.is_none()
+        });
         let asked = self.link.clock.monotonic();
         let names: Vec<String> = runners.into_iter().map(objects::lease).collect();
         let reading = names.iter().map(|name| self.link.read::<StoredLease>(name)).collect::<Vec<_>>();
         let found: Vec<_> = stream::iter(reading).buffer_unordered(AT_ONCE).try_collect().await?;
         let look = Look { asked, answered: self.link.clock.monotonic(), now };
-        let mut leases = Leases::default();
         for (lease, version) in found.into_iter().flatten() {
             let length = Duration::from_millis(lease.length_ms);
             let (until, over, version) = (lease.until, lease.over, version.text());

@@ -120,14 +120,14 @@ async fn fence(rows: &Rows, link: &StoreClient, found: &Pointer) -> Result<Optio
         None => link.create(&name, &object).await?,
         Some(version) => link.replace(&name, &object, version).await?,
     };
-    Ok(match written {
-        WriteResult::Done(version) => {
-            let next = Row { version: Some(version), ..next };
-            rows.keep(next.clone());
-            Some(next)
-        }
-        WriteResult::Moved => None,
-    })
+    if let WriteResult::Done(version) = written {
+        let next = Row { version: Some(version), ..next };
+        rows.keep(next.clone());
+        return Ok(Some(next));
+    }
+    // A request that is repeated on the way fails its own condition.
+    let again = rows.read(&found.key).await?;
+    Ok((again.fence == next.fence).then(|| (*again).clone()))
 }
 
 /// Notes that a record of a name ended and leaves its lock, unless a later one did.

@@ -49,7 +49,7 @@ pub(in crate::store) struct Parsed {
     /// The storage account, for Azure.
     pub(super) account: Option<String>,
     pub(in crate::store) bucket: String,
-    pub(in crate::store) prefix: String,
+    pub(super) prefix: String,
     pub(super) endpoint: Option<Url>,
     pub(super) region: Option<String>,
     /// True if requests can leave this machine without TLS.
@@ -135,7 +135,7 @@ impl Parsed {
     }
 
     /// Returns the object path of a name.
-    pub(super) fn path(&self, name: &str) -> String {
+    pub(in crate::store) fn path(&self, name: &str) -> String {
         if self.prefix.is_empty() { name.to_owned() } else { format!("{}/{name}", self.prefix) }
     }
 
