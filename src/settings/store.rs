@@ -23,13 +23,13 @@ enum StoreLocation {
     File(PathBuf, bool),
     Postgres(SecretString),
     Kubernetes(String),
-    /// A bucket, and the variables of the clouds' clients.
+    /// A bucket, and the variables for AWS clients.
     Bucket(String, Vec<(String, SecretString)>),
 }
 
 /// The supported URLs, for messages.
-const FORMS: &str = "sqlite:///path/to/file, s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix, \
-                     postgres://user@host/database or kubernetes://namespace";
+const FORMS: &str =
+    "sqlite:///path/to/file, s3://bucket/prefix, postgres://user@host/database or kubernetes://namespace";
 
 impl StoreLocation {
     async fn open(&self, clock: Arc<dyn Clock>, trust: PathTrust) -> Result<Arc<dyn Store>, StoreError> {
@@ -164,10 +164,9 @@ fn may_come_back(place: &StoreLocation) -> bool {
     }
 }
 
-/// Returns the variables of the clouds' clients.
+/// Returns the variables for AWS clients.
 fn bucket_variables(env: &Environment) -> Vec<(String, SecretString)> {
-    let read = |name: &str| ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix));
-    let variables = env.variables.iter().filter(|(name, _)| read(name));
+    let variables = env.variables.iter().filter(|(name, _)| name.starts_with("AWS_"));
     variables.map(|(name, value)| (name.clone(), SecretString::from(value.as_str()))).collect()
 }
 
@@ -194,7 +193,7 @@ fn place(url: Option<&str>, env: &Environment) -> Result<StoreLocation, Settings
         }
         "sqlite" => Err(wrong("the path in coordination_url must be absolute: sqlite:///path/to/file")),
         "postgres" | "postgresql" => Ok(StoreLocation::Postgres(SecretString::from(url))),
-        "s3" | "gs" | "az" => Ok(StoreLocation::Bucket(url.to_owned(), bucket_variables(env))),
+        "s3" => Ok(StoreLocation::Bucket(url.to_owned(), bucket_variables(env))),
         "kubernetes" => Ok(StoreLocation::Kubernetes(url.to_owned())),
         _ => Err(wrong(&format!("coordination_url has the unknown scheme {scheme:?}; write {FORMS}"))),
     }
@@ -215,7 +214,7 @@ mod tests {
         assert_eq!(address("s3://locks/team?region=eu-central-1"), "s3://locks/team");
         for bad in [
             "s3://key:hunter2@locks",
-            "az://account?nonsense=hunter2",
+            "s3://locks?nonsense=hunter2",
             "sqlite://x",
             "sqlite:///",
             "sqlite:///x?shared=hunter2",

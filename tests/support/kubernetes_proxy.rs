@@ -1,4 +1,5 @@
-//! A proxy to an API server or a bucket that counts requests, and answers or delays selected requests.
+//! A proxy to an API server or a bucket that counts requests, and answers or delays selected
+//! requests.
 //!
 //! Clients use HTTP/1.1 without TLS; the proxy forwards to the real server.
 

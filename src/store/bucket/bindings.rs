@@ -1,4 +1,4 @@
-//! Server names and their lock keys, in one object: a run reads all names of a server at once.
+//! Server names and their lock keys, in one object: a run reads all of a server's names with one request.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub(super) struct Wanted {
 /// Writers of this process, which share requests.
 pub(super) type Binders = Together<Wanted, Result<(), StoreError>>;
 
-/// Returns the writers of a bucket.
+/// Returns a bucket's writers.
 pub(super) fn binders(link: std::sync::Arc<StoreClient>) -> Binders {
     Together::in_turn(64, move |group: Vec<Wanted>| -> BoxFuture<'static, Vec<Result<(), StoreError>>> {
         let link = std::sync::Arc::clone(&link);

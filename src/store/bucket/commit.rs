@@ -92,7 +92,7 @@ impl BucketStore {
         let withdrawn = change.withdrawn().map(|record| objects::record(&record.uid)).collect::<Vec<_>>();
         for deleted in join_all(withdrawn.iter().map(|name| link.delete(name))).await {
             if let Err(error) = deleted {
-                tracing::debug!(%error, "the place of a withdrawn record was not deleted");
+                tracing::debug!(%error, "a withdrawn record's place was not deleted");
             }
         }
         Ok(Some(CommittedChange::from(revision)))

@@ -27,9 +27,6 @@ use crate::{
 /// Networks of the services that give a machine its own credentials, without TLS.
 const METADATA: [&str; 2] = ["169.254.0.0/16", "fd00:ec2::/32"];
 
-/// The metadata service of Google's machines; its address is in [`METADATA`].
-const GOOGLE: &str = "metadata.google.internal";
-
 /// A request that got no usable reply.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectorError {
@@ -84,8 +81,7 @@ impl Clients {
         let metadata = match url.host() {
             Some(Host::Ipv4(address)) => address.is_link_local(),
             Some(Host::Ipv6(address)) => address.segments()[..2] == [0xfd00, 0xec2],
-            Some(Host::Domain(name)) => name == GOOGLE,
-            None => false,
+            Some(Host::Domain(_)) | None => false,
         };
         if metadata { &self.metadata } else { &self.plain }
     }
@@ -131,7 +127,7 @@ impl HttpConnector for Connector {
 #[async_trait]
 impl HttpService for Connector {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        // Of these kinds, none makes the object store send the request again.
+        // The object store does not repeat requests after this kind of error.
         self.0.send(request).await.map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))
     }
 }

@@ -1,15 +1,15 @@
 //! The audit log in commit order.
 //!
-//! An order is a time on the store's clock, and its commit can be stored later. So the newest lines
-//! are left out until a commit with an earlier order can no longer arrive.
+//! An order is a time on the store's clock, and its commit can be stored later. So an export
+//! omits the newest lines as long as a commit with an earlier order can still arrive.
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{BucketStore, journal, lock::Listed};
 use crate::store::{AuditLine, AuditPosition, AuditStart, StoreError, forgotten_before, history};
 
-/// The age of the first line that is left out: a commit ends after ten seconds, and two servers'
-/// clocks can differ.
+/// An export omits younger lines: a commit ends after ten seconds, and two servers' clocks can
+/// differ.
 const SETTLED: SignedDuration = SignedDuration::from_secs(60);
 
 /// Reads the next lines.

@@ -4,17 +4,15 @@ use std::ops::Deref;
 
 use object_store::Error;
 
-use super::url::{Parsed, Service};
+use super::url::Parsed;
 use crate::store::{StoreError, fault::StoreErrors};
 
 /// Codes of errors that end by waiting: the change was not stored, or its outcome is unknown.
-const LATER: [&str; 9] = [
+const LATER: [&str; 7] = [
     "SlowDown",
     "InternalError",
     "ServiceUnavailable",
     "RequestTimeout",
-    "ServerBusy",
-    "OperationTimedOut",
     "TooManyRequests",
     "OperationAborted",
     "XMinioServerNotInitialized",
@@ -24,13 +22,12 @@ const LATER: [&str; 9] = [
 #[derive(Clone, Debug)]
 pub(super) struct ErrorMapper {
     about: StoreErrors,
-    service: Service,
     bucket: String,
 }
 
 impl ErrorMapper {
     pub(super) fn new(place: &Parsed) -> Self {
-        Self { about: StoreErrors::new(&place.address), service: place.service, bucket: place.bucket.clone() }
+        Self { about: StoreErrors::new(&place.address), bucket: place.bucket.clone() }
     }
 
     /// Maps an error. Its texts repeat requests, which can contain signatures, so only the server's
@@ -48,9 +45,10 @@ impl ErrorMapper {
             ("RequestTimeTooSkewed", _) => {
                 self.unavailable(said("this machine's clock differs from the store's clock; correct it"))
             }
-            ("ExpiredToken" | "TokenRefreshRequired", _) => self
-                .forbidden(said("the credentials of this process have expired; run the command again with new ones")),
-            ("NoSuchBucket" | "ContainerNotFound" | "ContainerBeingDeleted", _) => {
+            ("ExpiredToken" | "TokenRefreshRequired", _) => {
+                self.forbidden(said("this process's credentials have expired; run the command again with new ones"))
+            }
+            ("NoSuchBucket", _) => {
                 self.forbidden(format!("the bucket {:?} does not exist: create it first", self.bucket))
             }
             (code, _) if LATER.contains(&code) => self.unavailable(said("")),
@@ -59,9 +57,8 @@ impl ErrorMapper {
             }
             (_, Some(301 | 307 | 308)) => self.forbidden(said("the bucket is in another region; add ?region=…")),
             (_, Some(status)) => self.forbidden(format!(
-                "the server answered {status}{}; `terraform-provider-metal store roles {}` prints the permissions",
-                prefixed(&said("")),
-                self.roles()
+                "the server answered {status}{}; `store roles s3` prints the permissions",
+                prefixed(&said(""))
             )),
             (_, None) => self.without_answer(error),
         }
@@ -75,15 +72,6 @@ impl ErrorMapper {
             }
             Error::InvalidPath { .. } => self.unreadable(cause(error)),
             _ => self.unavailable(cause(error)),
-        }
-    }
-
-    /// Returns the name of the service for `store roles`.
-    fn roles(&self) -> &'static str {
-        match self.service {
-            Service::S3 => "s3",
-            Service::Gcs => "gcs",
-            Service::Azure => "azure",
         }
     }
 }

@@ -31,7 +31,7 @@ pub(super) async fn write(
     Ok(())
 }
 
-/// Makes an ended record's name and uid lead to the journal.
+/// Points an ended record's name and uid to the journal.
 pub(super) async fn moved(
     link: &StoreClient,
     order: i64,

@@ -1,40 +1,37 @@
-//! Requests to the bucket. None is repeated below this layer: only the caller can tell a repeated
-//! write from a conflict.
+//! Requests to the bucket. This layer repeats none: only the caller can distinguish a repeated write
+//! from a conflict.
 
-use std::{str::FromStr, sync::Arc};
+use std::sync::Arc;
 
 use futures_util::TryStreamExt as _;
 use jiff::Timestamp;
 use object_store::{
     Error, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, RetryConfig, UpdateVersion,
     aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut},
-    azure::{AzureConfigKey, MicrosoftAzureBuilder},
-    gcp::{GoogleCloudStorageBuilder, GoogleConfigKey},
     path::Path,
 };
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::ExposeSecret as _;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     connector::Connector,
     fault::{ErrorMapper, cause},
     objects,
-    url::{BucketOptions, Parsed, Service},
+    url::{BucketOptions, Parsed},
 };
 use crate::{
     clock::Clock,
     store::{StoreError, patience::Patience, told::ToldTime},
 };
 
-/// An object's version: its `ETag`, and its generation on GCS.
+/// An object's version: its `ETag`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Version(UpdateVersion);
 
 impl Version {
-    /// Returns a text that changes with each write.
+    /// Returns a text that changes with each new content.
     pub(super) fn text(&self) -> String {
-        let UpdateVersion { e_tag, version } = &self.0;
-        format!("{}{}", e_tag.as_deref().unwrap_or_default(), version.as_deref().unwrap_or_default())
+        self.0.e_tag.clone().unwrap_or_default()
     }
 }
 
@@ -76,7 +73,7 @@ impl StoreClient {
     ) -> Result<Self, StoreError> {
         let faults = ErrorMapper::new(&place);
         let connector = Connector::new(&place, Arc::clone(&time)).map_err(|error| faults.forbidden(error))?;
-        let objects = opened(&place, connector, &options.variables).map_err(|error| faults.forbidden(cause(&error)))?;
+        let objects = opened(&place, connector, options).map_err(|error| faults.forbidden(cause(&error)))?;
         let patience = Patience::new(faults.address(), Arc::clone(&clock), options.patience);
         Ok(Self { objects, place, time, faults, clock, patience })
     }
@@ -164,7 +161,7 @@ impl StoreClient {
         }
     }
 
-    /// Lists the objects of a folder in order, after a name.
+    /// Lists a folder's objects in order, after a name.
     pub(super) async fn list(
         &self,
         folder: &str,
@@ -186,7 +183,7 @@ impl StoreClient {
     pub(super) async fn now(&self) -> Result<Timestamp, StoreError> {
         let told = async {
             self.look(objects::STORE, None).await?;
-            self.time.carried().ok_or_else(|| self.faults.unavailable("its replies have no Date header"))
+            self.time.carried().ok_or_else(|| self.faults.unavailable("its replies lack a Date header"))
         };
         self.time.now(told).await
     }
@@ -199,80 +196,31 @@ impl StoreClient {
 
 /// Returns true if the object is missing, and not its bucket.
 fn is_object(error: &Error) -> bool {
-    let text = error.to_string();
-    !["NoSuchBucket", "ContainerNotFound"].iter().any(|code| text.contains(code))
+    !error.to_string().contains("NoSuchBucket")
 }
 
-/// Variables of the environment that the builders read, each with its value.
-type Variables<'a> = &'a [(String, SecretString)];
-
-/// Returns the settings of one service in the environment. A place in the environment is ignored:
+/// Opens the bucket with the settings and credentials in the environment. A place in it is ignored:
 /// only the URL names the store.
-fn settings<'a, K: FromStr>(variables: Variables<'a>, prefix: &'a str) -> impl Iterator<Item = (K, &'a str)> {
-    let named = variables.iter().filter(move |(name, _)| name.starts_with(prefix));
-    named.filter_map(|(name, value)| Some((name.to_ascii_lowercase().parse().ok()?, value.expose_secret())))
-}
-
-fn opened(
-    place: &Parsed,
-    connector: Connector,
-    variables: Variables<'_>,
-) -> object_store::Result<Arc<dyn ObjectStore>> {
-    let never = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-    let endpoint = place.endpoint.as_ref().map(|endpoint| endpoint.as_str().trim_end_matches('/').to_owned());
-    Ok(match place.service {
-        Service::S3 => {
-            let mut builder = AmazonS3Builder::new();
-            for (key, value) in settings(variables, "AWS_") {
-                if !matches!(key, AmazonS3ConfigKey::Endpoint | AmazonS3ConfigKey::S3Endpoint) {
-                    builder = builder.with_config(key, value);
-                }
-            }
-            builder = builder
-                .with_bucket_name(&place.bucket)
-                .with_conditional_put(S3ConditionalPut::ETagMatch)
-                .with_disable_bulk_delete(true)
-                .with_allow_http(true)
-                .with_retry(never)
-                .with_http_connector(connector);
-            if let Some(region) = &place.region {
-                builder = builder.with_region(region);
-            }
-            if let Some(endpoint) = endpoint {
-                builder = builder.with_endpoint(endpoint);
-            }
-            Arc::new(builder.build()?)
+fn opened(place: &Parsed, connector: Connector, options: &BucketOptions) -> object_store::Result<Arc<dyn ObjectStore>> {
+    let mut builder = AmazonS3Builder::new();
+    for (name, value) in options.variables.iter().filter(|(name, _)| name.starts_with("AWS_")) {
+        match name.to_ascii_lowercase().parse() {
+            Ok(AmazonS3ConfigKey::Endpoint | AmazonS3ConfigKey::S3Endpoint) | Err(_) => {}
+            Ok(key) => builder = builder.with_config(key, value.expose_secret()),
         }
-        Service::Gcs => {
-            let mut builder = GoogleCloudStorageBuilder::new();
-            for (key, value) in settings(variables, "GOOGLE_") {
-                if !matches!(key, GoogleConfigKey::BaseUrl) {
-                    builder = builder.with_config(key, value);
-                }
-            }
-            builder = builder.with_bucket_name(&place.bucket).with_retry(never).with_http_connector(connector);
-            if let Some(endpoint) = endpoint {
-                builder = builder.with_base_url(&endpoint);
-            }
-            Arc::new(builder.build()?)
-        }
-        Service::Azure => {
-            let mut builder = MicrosoftAzureBuilder::new();
-            for (key, value) in settings(variables, "AZURE_") {
-                if !matches!(key, AzureConfigKey::Endpoint | AzureConfigKey::UseEmulator) {
-                    builder = builder.with_config(key, value);
-                }
-            }
-            builder = builder
-                .with_account(place.account.as_deref().unwrap_or_default())
-                .with_container_name(&place.bucket)
-                .with_allow_http(true)
-                .with_retry(never)
-                .with_http_connector(connector);
-            if let Some(endpoint) = endpoint {
-                builder = builder.with_endpoint(endpoint);
-            }
-            Arc::new(builder.build()?)
-        }
-    })
+    }
+    builder = builder
+        .with_bucket_name(&place.bucket)
+        .with_conditional_put(S3ConditionalPut::ETagMatch)
+        .with_disable_bulk_delete(true)
+        .with_allow_http(true)
+        .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
+        .with_http_connector(connector);
+    if let Some(region) = &place.region {
+        builder = builder.with_region(region);
+    }
+    if let Some(endpoint) = &place.endpoint {
+        builder = builder.with_endpoint(endpoint.as_str().trim_end_matches('/'));
+    }
+    Ok(Arc::new(builder.build()?))
 }

@@ -149,14 +149,14 @@ pub(super) fn quarantined(bytes: &[u8], name: &str, cause: &str) -> ServerLock {
     ServerLock::quarantined(key, cause, &records, unreadable)
 }
 
-/// A lock of a listing.
+/// A listed lock.
 #[derive(Debug)]
 pub(super) enum Listed {
     Row(Arc<Row>),
     Unreadable(Arc<ServerLock>),
 }
 
-/// The last rows read. A read transfers only what has changed.
+/// The last rows read. A read transfers changed objects only.
 #[derive(Debug)]
 pub(super) struct Rows {
     link: Arc<StoreClient>,
@@ -174,8 +174,8 @@ impl Rows {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the order of a commit at this time. It is later than that of each commit that this
-    /// process knows, because a clock can be coarse.
+    /// Returns a commit's order at this time. It is later than each order that this process has
+    /// read, because a clock can be coarse.
     pub(super) fn order(&self, now: Timestamp) -> i64 {
         let next = |last: i64| Some(now.as_microsecond().max(last + 1));
         let last = self.order.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).unwrap_or_default();

@@ -1,23 +1,21 @@
-//! A store for many machines in one bucket: S3, Google Cloud Storage, Azure Blob Storage, and
-//! servers that are compatible with S3. It needs no server of its own.
+//! A store for many machines in one S3 bucket. It does not need a separate server.
 //!
-//! A service changes one object at a time, so one object contains everything about a server.
-//! Writing it on condition of its version (`If-Match`, or a generation on GCS) commits a change.
-//! All other objects are derived from it or ignored without it, so a process can die between any
-//! two requests.
+//! S3 changes one object at a time, so one object contains everything about a server. Writing it
+//! on condition of its `ETag` commits a change. All other objects are derived from it or ignored
+//! without it, so a process can die between any two requests.
 //!
 //! | object | contents | written |
 //! |---|---|---|
 //! | `store.json` | the store's id and format | created once |
 //! | `locks/<key>.json` | a server: revision, records, owner, approvals, commit names, outbox | on condition, never deleted |
 //! | `names/<name>.json` | the server for which a name is taken, and its last ended record | on condition, never deleted |
-//! | `records/<uid>.json` | the server or the journal of a record | before its commit, again when it moves |
+//! | `records/<uid>.json` | a record's server or journal | before its commit, again when it moves |
 //! | `audit/<newest>-<oldest>-<key>-<revision>.json` | history that left its lock | created once |
-//! | `leases/<process>.json` | the end of a process's lease | by its process |
+//! | `leases/<process>.json` | a process's lease | by its process |
 //! | `bindings.json` | server names and lock keys | on condition, never deleted |
 //! | `sweeper.json` | the process that prunes | on condition |
 //!
-//! - **A commit** adds its events to the outbox of the lock. When the outbox has grown, the next
+//! - **A commit** adds its events to the lock's outbox. When the outbox has grown, the next
 //!   commit first copies it to a journal with `If-None-Match`. A lock that is not used any more
 //!   stays as a tombstone with its generation. Pruning deletes only journals, places of ended
 //!   records and old leases: no condition refers to them.
@@ -25,8 +23,8 @@
 //!   `history`, `audit`, `store` and pruning.
 //! - **An ETag can be a digest** of the content, so two equal contents have one version. Every
 //!   write of a conditional object therefore contains a new commit name, revision or token.
-//! - **A conflict can be our own write** that the network repeated. The lock names its last
-//!   commits, which tells. `object_store` retries nothing (`link.rs`).
+//! - **A conflict can be our own write** that the network repeated. The lock's last commit names
+//!   show that. `object_store` does not retry (`link.rs`).
 //! - **The clock** is the latest `Date` of a reply, carried on with the monotonic clock
 //!   (`connector.rs`). A lease has also ended if it stayed unchanged for its length, and it has not
 //!   ended before the clocks of two servers can differ (`store/alive.rs`).
@@ -111,7 +109,7 @@ impl BucketStore {
     /// waits; the service provides the time.
     pub async fn open(url: &str, clock: Arc<dyn Clock>, options: &BucketOptions) -> Result<Self, StoreError> {
         let time = Arc::new(ToldTime::new(options.time.clone(), Arc::clone(&clock)));
-        let link = Arc::new(StoreClient::new(parse(url)?, time, Arc::clone(&clock), &options)?);
+        let link = Arc::new(StoreClient::new(parse(url)?, time, Arc::clone(&clock), options)?);
         let id = link.patience.repeat(|| known(&link)).await?;
         let (lookout, rows) = (ChangeTask::new(), Arc::new(Rows::new(Arc::clone(&link))));
         let stop = lookout.stop();

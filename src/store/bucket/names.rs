@@ -98,7 +98,7 @@ fn later(one: Option<PastRecord>, other: Option<PastRecord>) -> Option<PastRecor
 /// Returns the last record of this name that ended and is still part of the lock.
 fn ended(row: &Row, id: &MaintenanceId) -> Option<PastRecord> {
     let ended = row.outbox.iter().flat_map(|entry| entry.finished.iter().map(move |record| (entry, record)));
-    let (entry, record) = ended.filter(|(_, record)| record.id == *id).last()?;
+    let (entry, record) = ended.filter(|(_, record)| record.id == *id).next_back()?;
     Some(PastRecord { uid: record.uid.clone(), key: row.lock.key.clone(), order: entry.order.unwrap_or_default() })
 }
 
@@ -130,7 +130,7 @@ async fn fence(rows: &Rows, link: &StoreClient, found: &Pointer) -> Result<Optio
     Ok((again.fence == next.fence).then(|| (*again).clone()))
 }
 
-/// Notes that a record of a name ended and leaves its lock, unless a later one did.
+/// Records an ended record that leaves its lock, unless a later record of its name did.
 pub(super) async fn settle(link: &StoreClient, id: &MaintenanceId, past: &PastRecord) -> Result<(), StoreError> {
     let name = objects::name(id);
     for _ in 0..TRIES {
@@ -146,7 +146,7 @@ pub(super) async fn settle(link: &StoreClient, id: &MaintenanceId, past: &PastRe
     Err(link.faults.unavailable(format!("too many processes use the name {id} at the same time")))
 }
 
-/// Finds the record of a name that ended last.
+/// Returns a name's last ended record.
 pub(super) fn last_ended(row: &Row, pointer: &Pointer) -> Option<PastRecord> {
     later(pointer.past.clone(), ended(row, &pointer.id))
 }

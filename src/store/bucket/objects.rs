@@ -13,7 +13,7 @@ use crate::{
 
 pub(super) const STORE: &str = "store.json";
 pub(super) const BINDINGS: &str = "bindings.json";
-/// The claim of the process that prunes history.
+/// The pruning process's claim.
 pub(super) const SWEEPER: &str = "sweeper.json";
 
 /// Folders that are listed.
@@ -54,7 +54,7 @@ pub(super) struct Pointer {
 pub(super) struct Place {
     pub(super) uid: Uid,
     pub(super) key: LockKey,
-    /// The journal of an ended record that left its lock.
+    /// An ended record's journal, after it left its lock.
     pub(super) journal: Option<String>,
 }
 
@@ -91,7 +91,7 @@ pub(super) fn lease(runner: &RunnerId) -> String {
     format!("{LEASES}/{}.json", digest(&runner.0))
 }
 
-/// Returns the name of a journal. Names sort by the newest entry's time, so an export lists only
+/// Returns a journal's name. Names sort by the newest entry's time, so an export lists only
 /// the journals after its start. The oldest entry's time follows, for pruning.
 pub(super) fn journal(key: &LockKey, revision: i64, entries: &[Entry]) -> String {
     let orders = || entries.iter().filter_map(|entry| entry.order);
@@ -104,7 +104,7 @@ pub(super) fn journals_from(order: i64) -> String {
     format!("{AUDIT}/{}", sortable(order))
 }
 
-/// Returns the orders of a journal's newest and oldest entry.
+/// Returns the orders of the newest and oldest entry, from a journal's name.
 pub(super) fn orders(name: &str) -> Option<(i64, i64)> {
     let mut parts = name.rsplit('/').next()?.split('-');
     let mut order = || parts.next()?.parse::<i64>().ok().map(|order| order - IMPORTED);

@@ -1,4 +1,4 @@
-//! Rejects a bucket that ignores the conditions of a write. Its locks would exclude nobody.
+//! Rejects a bucket that ignores a write's conditions. Its locks would not exclude anything.
 
 use uuid::Uuid;
 
@@ -14,7 +14,7 @@ pub(super) async fn probe(link: &StoreClient) -> Result<(), StoreError> {
              services"
         ))
     };
-    let unreliable = || link.faults.unavailable("a write of a new object failed its condition");
+    let unreliable = || link.faults.unavailable("a new object's write failed its condition");
     let WriteResult::Done(first) = link.create(&name, "first").await? else { return Err(unreliable()) };
     if link.create(&name, "second").await? != WriteResult::Moved {
         return Err(refused("If-None-Match"));

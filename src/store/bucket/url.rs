@@ -1,4 +1,4 @@
-//! `s3://bucket/prefix?endpoint=…&region=…`, `gs://bucket/prefix`, `az://account/container/prefix`
+//! `s3://bucket/prefix?endpoint=…&region=…`
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ pub struct BucketOptions {
     pub patience: Duration,
     /// Replaces the servers' clocks, for tests that control the time.
     pub time: Option<Arc<dyn Clock>>,
-    /// The environment variables of the clouds' clients. They can contain credentials.
+    /// The environment variables for AWS clients (`AWS_…`). They can contain credentials.
     pub variables: Vec<(String, SecretString)>,
 }
 
@@ -24,30 +24,9 @@ impl Default for BucketOptions {
     }
 }
 
-/// A service's protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Service {
-    S3,
-    Gcs,
-    Azure,
-}
-
-impl Service {
-    fn scheme(self) -> &'static str {
-        match self {
-            Self::S3 => "s3",
-            Self::Gcs => "gs",
-            Self::Azure => "az",
-        }
-    }
-}
-
 /// A parsed URL.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Parsed {
-    pub(super) service: Service,
-    /// The storage account, for Azure.
-    pub(super) account: Option<String>,
     pub(in crate::store) bucket: String,
     pub(super) prefix: String,
     pub(super) endpoint: Option<Url>,
@@ -57,55 +36,35 @@ pub(in crate::store) struct Parsed {
     pub(super) address: String,
 }
 
-const FORM: &str = "write s3://bucket/prefix, gs://bucket/prefix or az://account/container/prefix, with ?endpoint=… and \
-                    &region=… for other servers";
+const FORM: &str = "write s3://bucket/prefix, with ?endpoint=… and &region=… for other servers";
 
 /// Parses a URL. It contains no credentials: they come from the environment or the machine.
 pub(in crate::store) fn parse(text: &str) -> Result<Parsed, StoreError> {
-    let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
-    let service = [Service::S3, Service::Gcs, Service::Azure].into_iter().find(|service| service.scheme() == scheme);
-    let address = format!("{}://", service.map_or("s3", Service::scheme));
-    let refused = |cause: String| StoreError::Forbidden { address: address.clone(), cause: cause.into() };
-    let service = service.ok_or_else(|| refused(format!("its URL cannot be read; {FORM}")))?;
+    let refused = |cause: String| StoreError::Forbidden { address: "s3://".to_owned(), cause: cause.into() };
     let url = Url::parse(text).map_err(|error| refused(format!("its URL cannot be read ({error}); {FORM}")))?;
     if url.port().is_some() || !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
         return Err(refused(format!("its URL contains more than a bucket, a prefix and parameters; {FORM}")));
     }
-    let mut names = vec![url.host_str().unwrap_or_default().to_owned()];
-    names.extend(url.path().split('/').filter(|name| !name.is_empty()).map(str::to_owned));
-    if !names.iter().all(|name| is_plain(name)) {
+    let bucket = url.host_str().unwrap_or_default().to_owned();
+    let names: Vec<&str> = url.path().split('/').filter(|name| !name.is_empty()).collect();
+    if !is_plain(&bucket) || !names.iter().all(|name| is_plain(name)) {
         return Err(refused(format!("a bucket or prefix consists of letters, digits, '.', '-' and '_'; {FORM}")));
     }
-    let account = (service == Service::Azure).then(|| names.remove(0));
-    if names.is_empty() {
-        return Err(refused(format!("its URL lacks a container; {FORM}")));
-    }
-    let (bucket, prefix) = (names.remove(0), names.join("/"));
-    let mut parsed = Parsed {
-        service,
-        account,
-        bucket,
-        prefix,
-        endpoint: None,
-        region: None,
-        plain_text: false,
-        address: String::new(),
-    };
+    let prefix = names.join("/");
+    let mut address = format!("s3://{bucket}/{prefix}").trim_end_matches('/').to_owned();
+    let (mut server, mut region, mut plain_text) = (None, None, false);
     for (name, value) in url.query_pairs() {
         match name.as_ref() {
-            "endpoint" if parsed.endpoint.is_none() => parsed.endpoint = Some(endpoint(&value).map_err(refused)?),
-            "region" if parsed.region.is_none() && service == Service::S3 && is_plain(&value) => {
-                parsed.region = Some(value.into_owned());
-            }
-            "plain_text" if value == "true" => parsed.plain_text = true,
+            "endpoint" if server.is_none() => server = Some(endpoint(&value).map_err(refused)?),
+            "region" if region.is_none() && is_plain(&value) => region = Some(value.into_owned()),
+            "plain_text" if value == "true" => plain_text = true,
             other => return Err(refused(format!("its URL has the unknown parameter {other:?}; {FORM}"))),
         }
     }
-    let place = parsed.account.iter().map(String::as_str).chain([parsed.bucket.as_str(), parsed.prefix.as_str()]);
-    let place: Vec<&str> = place.filter(|name| !name.is_empty()).collect();
-    let at = parsed.endpoint.as_ref().map(|endpoint| format!("?endpoint={endpoint}")).unwrap_or_default();
-    parsed.address = format!("{}://{}{}", service.scheme(), place.join("/"), at.trim_end_matches('/'));
-    Ok(parsed)
+    if let Some(server) = &server {
+        address.push_str(&format!("?endpoint={}", server.as_str().trim_end_matches('/')));
+    }
+    Ok(Parsed { bucket, prefix, endpoint: server, region, plain_text, address })
 }
 
 /// Returns true for a name that means the same in a URL, in a path and in a policy.
@@ -126,11 +85,9 @@ fn endpoint(text: &str) -> Result<Url, String> {
 impl Parsed {
     /// Returns true if a host answers for this bucket. Other hosts issue credentials only.
     pub(super) fn is_served_by(&self, host: &str) -> bool {
-        match (&self.endpoint, self.service) {
-            (Some(endpoint), _) => endpoint.host_str() == Some(host),
-            (None, Service::S3) => host.contains("s3") && host.contains(".amazonaws.com"),
-            (None, Service::Gcs) => host.ends_with("googleapis.com") && host.starts_with("storage"),
-            (None, Service::Azure) => host.contains(".blob."),
+        match &self.endpoint {
+            Some(endpoint) => endpoint.host_str() == Some(host),
+            None => host.starts_with("s3.") && host.contains(".amazonaws.com"),
         }
     }
 
@@ -158,15 +115,11 @@ mod tests {
         assert_eq!(parsed.address, "s3://locks/team/a?endpoint=http://127.0.0.1:9000");
         assert_eq!((parsed.region.as_deref(), parsed.unencrypted()), (Some("eu-central-1"), false));
         assert_eq!(parsed.path("x"), "team/a/x");
-        let parsed = parse("az://account/container/prefix").unwrap();
-        assert_eq!((parsed.account.as_deref(), parsed.bucket.as_str()), (Some("account"), "container"));
-        assert_eq!((parsed.prefix.as_str(), parsed.address.as_str()), ("prefix", "az://account/container/prefix"));
-        assert_eq!(parse("gs://locks").unwrap().path("x"), "x");
+        assert_eq!(parse("s3://locks").unwrap().path("x"), "x");
         assert!(parse("s3://locks?endpoint=http://minio:9000").unwrap().unencrypted());
         for bad in [
             "s3://",
             "s3:///x",
-            "az://account",
             "s3://key:hunter2@locks",
             "s3://locks:1",
             "s3://locks/a%20b",
@@ -174,7 +127,7 @@ mod tests {
             "s3://locks?nonsense=hunter2",
             "s3://locks?endpoint=relative",
             "s3://locks?endpoint=http://u:hunter2@host",
-            "gs://locks?region=x",
+            "s3://locks?region=x/y",
         ] {
             let error = parse(bad).unwrap_err().to_string();
             assert!(!error.contains("hunter2"), "{error}");

@@ -84,15 +84,15 @@ pub(super) async fn write(store: &BucketStore, contents: &Contents) -> Result<()
                 journal::moved(link, entry.order.unwrap_or_default(), record, &record.lock_key, &name).await?;
             }
         }
-        created(store, link.create(&name, &Journal { key, entries }).await?)?;
+        created(store, &link.create(&name, &Journal { key, entries }).await?)?;
     }
     let bindings: Bindings = contents.bindings.iter().cloned().collect();
     if !bindings.is_empty() {
-        created(store, link.create(BINDINGS, &bindings).await?)?;
+        created(store, &link.create(BINDINGS, &bindings).await?)?;
     }
     let locks = contents.locks.iter().map(|lock| async move {
         let row = Row { revision: 1, lock: lock.clone().into(), ..Row::empty(&lock.key) };
-        created(store, link.create(&objects::lock(&lock.key), &row.object(faults)?).await?)
+        created(store, &link.create(&objects::lock(&lock.key), &row.object(faults)?).await?)
     });
     stream::iter(locks.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
     let meta = Meta { store_id: contents.store_id.clone(), format: FORMAT };
@@ -102,14 +102,14 @@ pub(super) async fn write(store: &BucketStore, contents: &Contents) -> Result<()
     }
 }
 
-fn created(store: &BucketStore, written: WriteResult) -> Result<(), StoreError> {
+fn created(store: &BucketStore, written: &WriteResult) -> Result<(), StoreError> {
     match written {
         WriteResult::Done(_) => Ok(()),
         WriteResult::Moved => Err(store.link.faults.in_use()),
     }
 }
 
-/// Creates a record's name, unless a record of the same name has created it.
+/// Creates a record's name, unless an earlier record created it.
 async fn point(store: &BucketStore, record: &Maintenance) -> Result<(), StoreError> {
     let pointer = Pointer {
         id: record.id.clone(),
