@@ -44,7 +44,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("probe", &["clock", "tls"]),
     // Access to a cluster's API. No record, no machine.
     ("kubernetes", &["clock", "files", "outbound", "shown"]),
-    ("store", &["maintenance", "kubernetes", "clock", "files", "loopback", "outbound", "shown"]),
+    ("store", &["maintenance", "kubernetes", "clock", "files", "loopback", "outbound", "shown", "tls"]),
     // From `maintenance`, only names and descriptions of machines. No queue, lock or window.
     (
         "backend",
@@ -88,6 +88,7 @@ const DATA: (&str, &[&str]) = ("maintenance/model/", &["maintenance::model"]);
 const CRATES: &[(&str, &[&str])] = &[
     ("tf_provider", &["provider"]),
     ("sqlx", &["store", "outbound"]),
+    ("object_store", &["store"]),
     ("kube", &["kubernetes", "store", "backend", "outbound"]),
     ("k8s_openapi", &["kubernetes", "store", "backend"]),
     ("clap", &["cli"]),

@@ -298,6 +298,7 @@ enum StoreCommand {
 enum RolesOf {
     Kubernetes,
     Postgres,
+    S3,
 }
 
 #[derive(Debug, Subcommand)]

@@ -45,6 +45,7 @@ pub(super) fn roles_of(
     let kind = match kind {
         RolesOf::Kubernetes => RoleKind::Kubernetes,
         RolesOf::Postgres => RoleKind::Postgres,
+        RolesOf::S3 => RoleKind::S3,
     };
     let url = url.or_else(|| environment.variables.get(variables::COORDINATION_URL).map(String::as_str));
     let url = url.map(|url| SecretString::from(url.to_owned()));
@@ -129,13 +130,15 @@ async fn check(engine: &Engine, json: bool) -> Result<String, CommandError> {
         return Ok(pretty(&json!({
             "store": store.address(), "id": contents.store_id, "machines": machines, "held": held,
             "active": active, "history": past, "audit": contents.audit.len(), "violations": wrong,
+            "role_warning": store.role_warning(),
         })));
     }
     Ok(format!(
         "{} is in order: {machines} machines, {held} held, {active} maintenances active, {past} in the history, {} lines of \
-         audit\n",
+         audit\n{}",
         store.address(),
-        contents.audit.len()
+        contents.audit.len(),
+        store.role_warning().map(|warning| format!("{warning}\n")).unwrap_or_default()
     ))
 }
 

@@ -9,8 +9,8 @@ use crate::{
     files::PathTrust,
     kubernetes::ClusterSettings,
     store::{
-        KubernetesOptions, KubernetesStore, LazyStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore,
-        Store, StoreError, cannot_be_created, default_path,
+        BucketOptions, BucketStore, KubernetesOptions, KubernetesStore, LazyStore, PostgresOptions, PostgresStore,
+        SqliteOptions, SqliteStore, Store, StoreError, cannot_be_created, default_path,
     },
 };
 
@@ -23,10 +23,13 @@ enum StoreLocation {
     File(PathBuf, bool),
     Postgres(SecretString),
     Kubernetes(String),
+    /// A bucket, and the variables for AWS clients.
+    Bucket(String, Vec<(String, SecretString)>),
 }
 
 /// The supported URLs, for messages.
-const FORMS: &str = "sqlite:///path/to/file, postgres://user@host/database or kubernetes://namespace";
+const FORMS: &str =
+    "sqlite:///path/to/file, s3://bucket/prefix, postgres://user@host/database or kubernetes://namespace";
 
 impl StoreLocation {
     async fn open(&self, clock: Arc<dyn Clock>, trust: PathTrust) -> Result<Arc<dyn Store>, StoreError> {
@@ -43,6 +46,10 @@ impl StoreLocation {
                 let options = KubernetesOptions { trust, ..KubernetesOptions::default() };
                 Arc::new(KubernetesStore::open(url, clock, options).await?)
             }
+            Self::Bucket(url, variables) => {
+                let options = BucketOptions { variables: variables.clone(), ..BucketOptions::default() };
+                Arc::new(BucketStore::open(url, clock, &options).await?)
+            }
         })
     }
 
@@ -52,6 +59,7 @@ impl StoreLocation {
             Self::File(path, _) => Ok(format!("sqlite://{}", path.display())),
             Self::Postgres(url) => PostgresStore::address_of(url),
             Self::Kubernetes(url) => KubernetesStore::address_of(url),
+            Self::Bucket(url, _) => BucketStore::address_of(url),
         }
     }
 
@@ -59,6 +67,7 @@ impl StoreLocation {
     fn unverified(&self) -> Result<Option<String>, StoreError> {
         match self {
             Self::Postgres(url) => PostgresStore::unverified(url),
+            Self::Bucket(url, _) => BucketStore::unverified(url),
             Self::File(path, true) => Ok(Some(format!(
                 "shared=true: every user with write access to {} can release or lock every server in it.",
                 path.display()
@@ -84,7 +93,7 @@ pub async fn open_store(
     clock: Arc<dyn Clock>,
 ) -> Result<(Arc<dyn Store>, bool), SettingsError> {
     let problem = |error: StoreError| SettingsError::Store { problem: error.to_string() };
-    let place = place(url.or_else(|| env.get(variables::COORDINATION_URL)))?;
+    let place = place(url, env)?;
     let address = place.address().map_err(problem)?;
     let (embedded, trust) = (place.embedded(), env.path_trust()?);
     match Box::pin(place.open(Arc::clone(&clock), trust)).await {
@@ -104,7 +113,10 @@ pub async fn open_store(
 
 /// Checks that a URL can name a store. Opens nothing.
 pub(super) fn check_url(url: &str) -> Result<(), SettingsError> {
-    place(Some(url))?.address().map_err(|error| SettingsError::Store { problem: error.to_string() }).map(drop)
+    place(Some(url), &Environment::default())?
+        .address()
+        .map_err(|error| SettingsError::Store { problem: error.to_string() })
+        .map(drop)
 }
 
 /// An embedded store that does not exist yet.
@@ -118,7 +130,7 @@ pub struct MissingStore {
 
 /// Returns the embedded store if it does not exist yet: reading it would create it.
 pub fn missing_store(url: Option<&str>, env: &Environment) -> Result<Option<MissingStore>, SettingsError> {
-    match place(url.or_else(|| env.get(variables::COORDINATION_URL)))? {
+    match place(url, env)? {
         StoreLocation::File(path, _) if !path.exists() => {
             let address = format!("sqlite://{}", path.display());
             Ok(Some(MissingStore { address, problem: cannot_be_created(&path) }))
@@ -129,13 +141,13 @@ pub fn missing_store(url: Option<&str>, env: &Environment) -> Result<Option<Miss
 
 /// Returns why a store's connection could lead to a different server, if it is not verified.
 pub(super) fn unverified(url: Option<&str>, env: &Environment) -> Result<Option<String>, SettingsError> {
-    let place = place(url.or_else(|| env.get(variables::COORDINATION_URL)))?;
+    let place = place(url, env)?;
     place.unverified().map_err(|error| SettingsError::Store { problem: error.to_string() })
 }
 
 /// Returns the store's cluster; `None` for other stores.
 pub(super) fn cluster(url: Option<&str>, env: &Environment) -> Result<Option<ClusterSettings>, SettingsError> {
-    let StoreLocation::Kubernetes(url) = place(url.or_else(|| env.get(variables::COORDINATION_URL)))? else {
+    let StoreLocation::Kubernetes(url) = place(url, env)? else {
         return Ok(None);
     };
     let cluster = KubernetesStore::cluster_of(&url);
@@ -148,11 +160,18 @@ pub(super) fn cluster(url: Option<&str>, env: &Environment) -> Result<Option<Clu
 fn may_come_back(place: &StoreLocation) -> bool {
     match place {
         StoreLocation::File(path, _) => path.exists(),
-        StoreLocation::Postgres(_) | StoreLocation::Kubernetes(_) => true,
+        StoreLocation::Postgres(_) | StoreLocation::Kubernetes(_) | StoreLocation::Bucket(..) => true,
     }
 }
 
-fn place(url: Option<&str>) -> Result<StoreLocation, SettingsError> {
+/// Returns the variables for AWS clients.
+fn bucket_variables(env: &Environment) -> Vec<(String, SecretString)> {
+    let variables = env.variables.iter().filter(|(name, _)| name.starts_with("AWS_"));
+    variables.map(|(name, value)| (name.clone(), SecretString::from(value.as_str()))).collect()
+}
+
+fn place(url: Option<&str>, env: &Environment) -> Result<StoreLocation, SettingsError> {
+    let url = url.or_else(|| env.get(variables::COORDINATION_URL));
     let Some(url) = url else {
         return default_path().map(|path| StoreLocation::File(path, false)).ok_or_else(|| SettingsError::Store {
             problem: "the default store has an unknown location, because neither XDG_STATE_HOME nor HOME is set; set \
@@ -174,6 +193,7 @@ fn place(url: Option<&str>) -> Result<StoreLocation, SettingsError> {
         }
         "sqlite" => Err(wrong("the path in coordination_url must be absolute: sqlite:///path/to/file")),
         "postgres" | "postgresql" => Ok(StoreLocation::Postgres(SecretString::from(url))),
+        "s3" => Ok(StoreLocation::Bucket(url.to_owned(), bucket_variables(env))),
         "kubernetes" => Ok(StoreLocation::Kubernetes(url.to_owned())),
         _ => Err(wrong(&format!("coordination_url has the unknown scheme {scheme:?}; write {FORMS}"))),
     }
@@ -185,12 +205,16 @@ mod tests {
 
     #[test]
     fn only_what_can_be_honoured_is_accepted() {
-        let address = |url: &str| place(Some(url)).unwrap().address().unwrap();
+        let env = Environment::default();
+        let address = |url: &str| place(Some(url), &env).unwrap().address().unwrap();
         assert_eq!(address("sqlite:///var/lib/x.sqlite"), "sqlite:///var/lib/x.sqlite");
         assert_eq!(address("sqlite:///var/lib/x.sqlite?shared=true"), "sqlite:///var/lib/x.sqlite");
         assert_eq!(address("postgres://ci:hunter2@db/metal"), "postgres://db:5432/metal");
         assert_eq!(address("kubernetes://metal?kubeconfig=/k"), "kubernetes://metal");
+        assert_eq!(address("s3://locks/team?region=eu-central-1"), "s3://locks/team");
         for bad in [
+            "s3://key:hunter2@locks",
+            "s3://locks?nonsense=hunter2",
             "sqlite://x",
             "sqlite:///",
             "sqlite:///x?shared=hunter2",
@@ -201,7 +225,7 @@ mod tests {
             "postgres://u:hunter2@db/metal?nonsense=1",
             "etcd://u:hunter2@a/metal",
         ] {
-            let problem = match place(Some(bad)).map(|place| place.address()) {
+            let problem = match place(Some(bad), &env).map(|place| place.address()) {
                 Err(error) => error.to_string(),
                 Ok(address) => address.unwrap_err().to_string(),
             };

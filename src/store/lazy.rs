@@ -97,6 +97,10 @@ impl Store for LazyStore {
         self.opened.get().and_then(|store| store.loss_warning())
     }
 
+    fn role_warning(&self) -> Option<String> {
+        self.opened.get().and_then(|store| store.role_warning())
+    }
+
     async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
         self.get().await?.transact(key, transition).await
     }

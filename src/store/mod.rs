@@ -4,6 +4,8 @@
 //! atomically. It adds no rules. Leases are always judged by the store's clock, so no decision
 //! compares the clocks of two machines.
 
+mod alive;
+mod bucket;
 mod capacity;
 mod contents;
 mod error;
@@ -12,6 +14,7 @@ mod extended;
 mod fault;
 mod format;
 mod group;
+mod history;
 mod kubernetes;
 mod lazy;
 mod memory;
@@ -19,6 +22,7 @@ mod optimistic;
 mod patience;
 mod postgres;
 mod recall;
+mod records;
 mod roles;
 mod sqlite;
 mod stoppable;
@@ -33,6 +37,7 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use crate::maintenance::{
@@ -42,6 +47,7 @@ use crate::maintenance::{
     state::Maintenance,
 };
 
+pub use bucket::{BucketOptions, BucketStore};
 pub use contents::Contents;
 pub use error::StoreError;
 pub use export::{AuditLine, AuditPosition, AuditStart};
@@ -67,6 +73,14 @@ pub struct LockView {
 }
 
 impl LockView {
+    /// Returns a snapshot with those of several locks' leases that are this lock's.
+    fn of_several(lock: Arc<ServerLock>, leases: &Leases, now: Timestamp) -> Self {
+        let attached = lock.active.iter().filter_map(|record| record.attachment.as_ref());
+        let own = attached.filter_map(|attachment| Some((attachment.runner.id.clone(), leases.until(attachment)?)));
+        let own = Leases(own.collect());
+        Self::new(lock, own, now)
+    }
+
     /// Returns a snapshot.
     #[must_use]
     pub fn new(lock: Arc<ServerLock>, leases: Leases, now: Timestamp) -> Self {
@@ -113,6 +127,11 @@ pub trait Store: Send + Sync + Debug {
     /// Returns a warning if the store can lose confirmed changes, for example a server without a
     /// standby.
     fn loss_warning(&self) -> Option<String> {
+        None
+    }
+
+    /// Returns a warning if the store cannot keep its roles apart.
+    fn role_warning(&self) -> Option<String> {
         None
     }
 
@@ -210,6 +229,11 @@ pub trait Store: Send + Sync + Debug {
 
     /// Closes files and connections. The store must not be used afterwards.
     async fn close(&self);
+}
+
+/// Returns the first 160 bits of SHA-256 as text, for names of objects about untrusted text.
+fn digest(text: &str) -> String {
+    Sha256::digest(text)[..20].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The runner id whose lease is the prune claim. Real runner ids are UUIDs, so it cannot collide.

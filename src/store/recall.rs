@@ -38,17 +38,21 @@ impl OwnProcesses {
         self.all().remove(runner);
     }
 
+    /// Returns the end of an own process's lease, or `None` if a read is required.
+    pub(super) fn until(&self, runner: &RunnerId, now: Timestamp) -> Option<Timestamp> {
+        self.all().get(runner).copied().filter(|until| *until > now)
+    }
+
     /// Returns the cached lock as if it was just read, or `None` if a read is required.
     pub(super) fn loaded(&self, stored: &Stored, now: Timestamp) -> Option<Loaded> {
         let lock = &stored.lock;
         if stored.revision == 0 || !lock.unreadable.is_empty() {
             return None;
         }
-        let all = self.all();
         let mut leases = Leases::default();
         for attachment in lock.active.iter().filter_map(|record| record.attachment.as_ref()) {
-            let until = all.get(&attachment.runner.id).filter(|until| **until > now)?;
-            leases.0.insert(attachment.runner.id.clone(), *until);
+            let until = self.until(&attachment.runner.id, now)?;
+            leases.0.insert(attachment.runner.id.clone(), until);
         }
         Some(Loaded { stored: stored.clone(), leases, now })
     }

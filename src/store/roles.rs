@@ -1,11 +1,12 @@
-//! The roles that share a store, as SQL or Kubernetes manifests.
+//! The roles that share a store, as SQL, Kubernetes manifests or policies of a bucket.
 
 use secrecy::SecretString;
 
-use super::{StoreError, kubernetes};
+use super::{StoreError, bucket, kubernetes};
 
 const POSTGRES: &str = include_str!("../../roles/postgres.sql");
 const KUBERNETES: &str = include_str!("../../roles/kubernetes.yaml");
+const S3: &str = include_str!("../../roles/s3.json");
 
 /// A kind of store that has roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,15 +15,22 @@ pub enum RoleKind {
     Kubernetes,
     /// A PostgreSQL database.
     Postgres,
+    /// An S3 bucket.
+    S3,
 }
 
 /// Returns the role definitions that an administrator applies to a store. The namespace in a
-/// Kubernetes `url` replaces `metal`; other URLs are ignored.
+/// Kubernetes `url` replaces `metal`. The place in an S3 `url` replaces `BUCKET` and `PREFIX`. Other
+/// URLs are ignored.
 pub fn roles(kind: RoleKind, url: Option<&SecretString>) -> Result<String, StoreError> {
     use secrecy::ExposeSecret as _;
     let of = |scheme: &str| url.filter(|url| url.expose_secret().starts_with(scheme));
     Ok(match kind {
         RoleKind::Postgres => POSTGRES.to_owned(),
+        RoleKind::S3 => match of("s3://").map(|url| bucket::parse(url.expose_secret())).transpose()? {
+            None => S3.to_owned(),
+            Some(place) => S3.replace("BUCKET", &place.bucket).replace("PREFIX", &place.path("")),
+        },
         RoleKind::Kubernetes => {
             let namespace = of("kubernetes://").map(|url| kubernetes::namespace_of(url.expose_secret())).transpose()?;
             match namespace.as_deref() {
@@ -59,5 +67,12 @@ mod tests {
         assert!(kubernetes.contains("metadata: {name: metal-runner, namespace: \"locks\"}"), "{kubernetes}");
         assert!(!kubernetes.contains("metal}") && !kubernetes.contains("name: metal-store}"), "{kubernetes}");
         assert_eq!(roles(RoleKind::Kubernetes, Some(&url("sqlite:///x"))).unwrap(), KUBERNETES);
+        for (text, place) in [("s3://locks/team/a", "locks/team/a/"), ("s3://locks", "locks/")] {
+            let s3 = roles(RoleKind::S3, Some(&url(text))).unwrap();
+            let policies: serde_json::Value = serde_json::from_str(&s3).unwrap();
+            let read = &policies["reviewer"]["Statement"][0]["Resource"];
+            assert_eq!(*read, format!("arn:aws:s3:::{place}*"));
+            assert!(!s3.contains("BUCKET") && !s3.contains("PREFIX"), "{s3}");
+        }
     }
 }

@@ -87,6 +87,10 @@ impl Store for StoppableStore {
         self.inner.loss_warning()
     }
 
+    fn role_warning(&self) -> Option<String> {
+        self.inner.role_warning()
+    }
+
     async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
         self.answer(self.inner.transact(key, transition)).await
     }

@@ -32,6 +32,24 @@ fn strings(value: &Value) -> Vec<&str> {
     value.as_array().unwrap_or_else(|| panic!("a list: {value}")).iter().map(|one| one.as_str().unwrap()).collect()
 }
 
+/// The bucket's job runs the same scripts as the tested job, with a web identity.
+#[test]
+fn the_job_with_a_bucket_differs_only_in_its_credentials() {
+    let read = |name: &str| -> Value {
+        serde_saphyr::from_str(&fs::read_to_string(repository("examples/ci").join(name)).unwrap()).unwrap()
+    };
+    let (tested, bucket) = (read("github-actions.yml"), read("github-actions-bucket.yml"));
+    for job in ["plan", "maintain"] {
+        let scripts = |file: &Value| -> Vec<Value> {
+            let steps = file["jobs"][job]["steps"].as_array().unwrap().clone();
+            steps.into_iter().filter(|step| step["run"].is_string()).collect()
+        };
+        assert_eq!(scripts(&tested), scripts(&bucket));
+        assert_eq!(bucket["jobs"][job]["permissions"]["id-token"], "write");
+    }
+    assert!(bucket["env"]["METAL_COORDINATION_URL"].as_str().unwrap().starts_with("s3://"));
+}
+
 impl Forge {
     fn file(self) -> Value {
         let name = match self {

@@ -18,6 +18,7 @@ mod bad_input;
 mod bmc_matrix;
 mod boot_override;
 mod broken_output;
+mod buckets;
 mod ci_examples;
 mod cluster_api;
 mod clusters;

@@ -5,7 +5,12 @@ use std::time::Duration;
 use bmc_simulator::{Fault, HeldQuery, Phase, PowerState};
 
 use crate::{
-    servers::{kubernetes::Kubernetes, postgres::Postgres, toxiproxy::Toxiproxy},
+    servers::{
+        bucket::{self, Bucket},
+        kubernetes::Kubernetes,
+        postgres::Postgres,
+        toxiproxy::Toxiproxy,
+    },
     support::{
         host::Host,
         simulator::{Fleet, SOON, maintenance},
@@ -15,15 +20,18 @@ use crate::{
 };
 
 /// One store per shareable type.
-fn shared() -> [String; 2] {
+fn shared() -> [String; 3] {
     let (server, cluster) = (Postgres::shared(), Kubernetes::shared());
     let database = server.url("postgres", &server.database());
-    [database, cluster.store(&cluster.namespace())]
+    [database, cluster.store(&cluster.namespace()), Bucket::shared().url(&Bucket::prefix())]
 }
 
 /// A workspace on a separate machine that shares only the store.
-fn machine(host: Host, url: &str) -> Workspace {
+pub fn machine(host: Host, url: &str) -> Workspace {
     let mut workspace = Workspace::new(host);
+    for (name, value) in bucket::variables() {
+        workspace.set(name, value);
+    }
     workspace.set("METAL_COORDINATION_URL", url);
     workspace
 }
@@ -170,6 +178,9 @@ async fn a_holder_that_comes_back_after_its_server_was_taken_stops_for_good() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_is_moved_while_nobody_holds_a_server() {
     let (fleet, mut workspace) = (Fleet::new(2).await, Workspace::new(Host::OpenTofu));
+    for (name, value) in bucket::variables() {
+        workspace.set(name, value);
+    }
     let over = maintenance("node1", "over", "on_end = \"keep\"");
     let held = maintenance("node2", "m", "").replace("\"held\"", "\"other\"");
     fleet.configure(&workspace, &format!("{over}{held}"));

@@ -7,7 +7,12 @@ use async_trait::async_trait;
 use crate::{
     chaos::{Gremlin, Rng},
     past::{File, Past, Replicated},
-    support::{kubernetes::Kubernetes, postgres::Postgres, toxiproxy::Toxiproxy},
+    support::{
+        bucket::{Bucket, url_at},
+        kubernetes::Kubernetes,
+        postgres::Postgres,
+        toxiproxy::Toxiproxy,
+    },
 };
 
 /// Store types.
@@ -16,6 +21,7 @@ pub enum Kind {
     Sqlite,
     Postgres,
     Kubernetes,
+    Bucket,
 }
 
 /// A store.
@@ -54,7 +60,7 @@ impl Arena {
                 let proxy = Arc::new(Toxiproxy::to(&format!("127.0.0.1:{}", server.port)));
                 let url = format!("postgres://postgres@{}/{database}", proxy.host());
                 let died = Box::new(Death(Mutex::new(Dies::Postgres(server))));
-                Self { url, direct, gremlins: vec![Box::new(Network(vec![proxy])), died], past: None, folder: None }
+                Self { direct, gremlins: vec![Box::new(Network(vec![proxy])), died], ..Self::given(&url) }
             }
             Kind::Kubernetes => {
                 let cluster = Kubernetes::start();
@@ -64,7 +70,15 @@ impl Arena {
                 let through = cluster.kubeconfig_at(&format!("https://{}", proxy.host()), "admin");
                 let url = Kubernetes::store_of(&namespace, &through);
                 let died = Box::new(Death(Mutex::new(Dies::Kubernetes(Box::new(cluster)))));
-                Self { url, direct, gremlins: vec![Box::new(Network(vec![proxy])), died], past: None, folder: None }
+                Self { direct, gremlins: vec![Box::new(Network(vec![proxy])), died], ..Self::given(&url) }
+            }
+            Kind::Bucket => {
+                let (server, prefix) = (Bucket::start(), Bucket::prefix());
+                let proxy = Arc::new(Toxiproxy::to(&format!("127.0.0.1:{}", server.port)));
+                let url = url_at(&format!("http://{}", proxy.host()), &prefix);
+                let direct = server.url(&prefix);
+                let died = Box::new(Death(Mutex::new(Dies::Bucket(server))));
+                Self { direct, gremlins: vec![Box::new(Network(vec![proxy])), died], ..Self::given(&url) }
             }
         }
     }
@@ -92,7 +106,7 @@ impl Arena {
                     ..Self::given(&url(&way))
                 }
             }
-            Kind::Kubernetes => unreachable!("its past is a snapshot of the API server's storage"),
+            Kind::Kubernetes | Kind::Bucket => unreachable!("its past is a copy of its objects"),
         }
     }
 
@@ -145,6 +159,7 @@ impl Gremlin for Network {
 enum Dies {
     Postgres(Postgres),
     Kubernetes(Box<Kubernetes>),
+    Bucket(Bucket),
 }
 
 /// A server that is killed and restarts with its disk.
@@ -164,6 +179,10 @@ impl Gremlin for Death {
             Dies::Kubernetes(cluster) => {
                 cluster.kill();
                 cluster.start_again();
+            }
+            Dies::Bucket(server) => {
+                server.kill();
+                server.start_again();
             }
         });
     }

@@ -67,6 +67,11 @@ async fn nobody_does_what_it_has_no_right_to_do_kubernetes() {
     hammer(Kind::Kubernetes).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_does_what_it_has_no_right_to_do_s3() {
+    hammer(Kind::Bucket).await;
+}
+
 /// A lagging standby is promoted as the primary dies, so recent commits are lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_person_puts_lost_commits_in_order_postgres() {

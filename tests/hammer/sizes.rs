@@ -38,10 +38,10 @@ impl Sizes {
         }
     }
 
-    /// Adjusts the size for a slow store: an API server with etcd that shares the run's CPUs.
+    /// Adjusts the size for a slow store: a server that shares the run's CPUs.
     pub fn on(self, kind: Kind) -> Self {
         match kind {
-            Kind::Kubernetes => {
+            Kind::Kubernetes | Kind::Bucket => {
                 Self { processes: self.processes.div_ceil(2), lease: self.lease * 2, pause: self.pause * 4, ..self }
             }
             Kind::Sqlite | Kind::Postgres => self,

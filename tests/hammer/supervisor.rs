@@ -10,12 +10,7 @@ use std::{
 
 use bmc_simulator::{BootOverride, Simulator};
 use secrecy::ExposeSecret as _;
-use terraform_provider_metal::{
-    clock::SystemClock,
-    maintenance::ids::Uid,
-    settings::{Environment, open_store},
-    store::Store,
-};
+use terraform_provider_metal::{clock::SystemClock, maintenance::ids::Uid, settings::open_store, store::Store};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender},
     time::{Instant, sleep_until},
@@ -32,6 +27,7 @@ use crate::{
     process::{Event, Process},
     scene::Scene,
     sizes::Sizes,
+    support::bucket::environment,
     tally::{Tally, shortened},
     wall::Hand,
     worker::{self, From, Order},
@@ -106,7 +102,7 @@ impl Supervisor {
         let addresses: Vec<_> = servers.iter().map(|name| format!("{name}={}", simulator.url(name).unwrap())).collect();
         // The supervisor uses the correct clock on the same machine, and judges nothing by it.
         let clock = Arc::new(SystemClock::default());
-        let (store, _) = open_store(Some(&arena.direct), &Environment::default(), clock).await.unwrap();
+        let (store, _) = open_store(Some(&arena.direct), &environment(), clock).await.unwrap();
         let mut gremlins = std::mem::take(&mut arena.gremlins);
         gremlins.push(Box::new(LostReplies(simulator.clone())));
         let wall = tempfile::tempdir().unwrap();

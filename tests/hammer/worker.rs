@@ -22,7 +22,7 @@ use terraform_provider_metal::{
         state::{Ending, Phase},
     },
     probe::{HttpProbe, ProbeSettings},
-    settings::{Environment, open_store, runner},
+    settings::{open_store, runner},
     store::Store,
 };
 use tokio::{
@@ -34,7 +34,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{hidden, wall::Wall};
+use crate::{hidden, support::bucket::environment, wall::Wall};
 
 pub const URL: &str = "HAMMER_WORKER_URL";
 pub const SERVERS: &str = "HAMMER_WORKER_SERVERS";
@@ -252,7 +252,7 @@ impl Worker {
             read_timeout: self.lease / 2,
             ..RedfishSettings::default()
         };
-        let env = Environment::default();
+        let env = environment();
         let (store, _) =
             open_store(Some(&self.url), &env, Arc::clone(&self.clock)).await.map_err(|error| error.to_string())?;
         self.store.send_replace(Some(Arc::clone(&store)));

@@ -14,6 +14,7 @@ use std::{
 use crate::{
     records::{AGING, TTL},
     support::{
+        bucket::{self, Bucket},
         kubernetes::Kubernetes,
         postgres::{Pooler, Postgres},
     },
@@ -30,8 +31,8 @@ use terraform_provider_metal::{
         state::{Ending, Phase},
     },
     store::{
-        KubernetesOptions, KubernetesStore, MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore,
-        Store, StoreError,
+        BucketOptions, BucketStore, KubernetesOptions, KubernetesStore, MemoryStore, PostgresOptions, PostgresStore,
+        SqliteOptions, SqliteStore, Store, StoreError,
     },
 };
 
@@ -255,6 +256,78 @@ impl Bench {
         }
     }
 
+    /// A bench in its own folder of a real S3 server, with a manual clock.
+    pub async fn bucket() -> Self {
+        let server = tokio::task::spawn_blocking(Bucket::shared).await.unwrap();
+        let (prefix, clock) = (Bucket::prefix(), HandClock::new());
+        let (url, time, objects) = (server.url(&prefix), clock.clone(), server.objects(&prefix));
+        let open = move || -> Opening {
+            let (url, time) = (url.clone(), time.clone());
+            Box::pin(async move { Arc::new(bucket(&url, Some(time)).await.unwrap()) as Arc<dyn Store> })
+        };
+        let (of_schema, of_lock, of_damage) = (objects.clone(), objects.clone(), objects.clone());
+        let schema = move |number: i64| -> Done {
+            let objects = of_schema.clone();
+            Box::pin(async move {
+                objects.edit("store.json", |meta| meta["format"] = number.into()).await;
+                // A migration then writes each lock.
+                objects.edit("locks/", |lock| lock["format"] = number.into()).await;
+            })
+        };
+        let lock = move |body: &str| -> Done {
+            let (objects, slot): (_, serde_json::Value) = (of_lock.clone(), serde_json::from_str(body).unwrap());
+            Box::pin(async move {
+                let damage = |lock: &mut serde_json::Value| {
+                    if lock["key"] == "k" {
+                        lock["slot"] = slot.clone();
+                    }
+                };
+                objects.edit("locks/", damage).await;
+            })
+        };
+        let record = move |uid: &str, body: &str| -> Done {
+            let (objects, uid, body) = (of_damage.clone(), uid.to_owned(), body.replace("UID", uid));
+            Box::pin(async move {
+                let damage = |lock: &mut serde_json::Value| {
+                    let records = lock["active"].as_array_mut().unwrap();
+                    if let Some(record) = records.iter_mut().find(|record| record["uid"] == uid.as_str()) {
+                        *record = serde_json::from_str(&body).unwrap();
+                    }
+                };
+                objects.edit("locks/", damage).await;
+            })
+        };
+        let copy = Arc::new(Mutex::new(Vec::new()));
+        let (saved, of_save) = (copy.clone(), objects.clone());
+        let save = move || -> Done {
+            let (copy, objects) = (saved.clone(), of_save.clone());
+            Box::pin(async move {
+                let found = objects.all().await;
+                *copy.lock().unwrap() = found;
+            })
+        };
+        // Like a versioned bucket that is restored: newer objects are deleted.
+        let back = move || -> Done {
+            let (copy, objects) = (copy.lock().unwrap().clone(), objects.clone());
+            Box::pin(async move {
+                for (name, _) in objects.all().await {
+                    objects.delete(&name).await;
+                }
+                for (name, text) in copy {
+                    objects.put(&name, &text).await;
+                }
+            })
+        };
+        Self {
+            clock,
+            open: Box::new(open),
+            set: Box::new(nothing),
+            past: Some(Past { save: Box::new(save), back: Box::new(back) }),
+            damage: Some(Damage { record: Box::new(record), lock: Box::new(lock), schema: Box::new(schema) }),
+            _folder: None,
+        }
+    }
+
     /// A bench in its own database on a real server, with a manual clock.
     pub async fn postgres(more: &'static str) -> Self {
         Self::postgres_at(Postgres::shared().port, more).await
@@ -432,6 +505,14 @@ pub async fn kubernetes(url: &str, time: Option<Arc<HandClock>>) -> Result<Kuber
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let options = KubernetesOptions { time: time.map(|time| time as Arc<dyn Clock>), ..KubernetesOptions::default() };
     KubernetesStore::open(url, WrongClock::next(), options).await
+}
+
+/// Opens a store with the server's own clock or a manual one.
+pub async fn bucket(url: &str, time: Option<Arc<HandClock>>) -> Result<BucketStore, StoreError> {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let time = time.map(|time| time as Arc<dyn Clock>);
+    let options = BucketOptions { time, variables: bucket::account(), ..BucketOptions::default() };
+    BucketStore::open(url, WrongClock::next(), &options).await
 }
 
 pub async fn postgres(url: &str, clock: Arc<dyn Clock>) -> Result<PostgresStore, StoreError> {

@@ -1067,7 +1067,7 @@ pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
         assert_eq!(handles[1].find(&id("m0")).await, memory.find(&id("m0")).await, "{step}");
         assert_eq!(store.find_uid(&Uid::new(hostile)).await, Ok(None));
     }
-    let (mut found, expected) = (handles[0].contents().await.unwrap(), memory.contents().await.unwrap());
+    let (mut found, mut expected) = (handles[0].contents().await.unwrap(), memory.contents().await.unwrap());
     assert_eq!(found.violations(), [""; 0]);
     assert!(expected.history.len() > 3 && expected.audit.len() > 50, "something happened");
     assert!(expected.locks.iter().any(|lock| !lock.ownership.approvals.is_empty()));
@@ -1075,6 +1075,13 @@ pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
     // A Kubernetes object lists its records in no particular order.
     for lock in &mut found.locks {
         lock.active.sort_by_key(|record| record.ticket_number);
+    }
+    // In a bucket, changes of two locks at the same instant have no order.
+    if bench.open().await.address().starts_with("s3://") {
+        for contents in [&mut found, &mut expected] {
+            contents.history.sort_by_key(|record| (record.detached_at, record.uid.clone()));
+            contents.audit.sort_by_key(|event| (event.at, event.uid.clone()));
+        }
     }
     assert_eq!(found, expected);
 }

@@ -9,6 +9,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bench;
+#[cfg(unix)]
+mod bucket;
 mod conformance;
 #[cfg(unix)]
 mod export;
@@ -58,8 +60,10 @@ conforms!(sqlite, crate::bench::Bench::sqlite());
 conforms!(postgresql, crate::bench::Bench::postgres(""));
 conforms!(postgresql_behind_a_pooler, crate::bench::Bench::pooled());
 conforms!(kubernetes, crate::bench::Bench::kubernetes());
+conforms!(s3, crate::bench::Bench::bucket());
 
 conforms!(sqlite_restored, crate::bench::Bench::sqlite(), lost_commits);
 conforms!(postgresql_restored, crate::bench::Bench::postgres(""), lost_commits);
 conforms!(postgresql_behind_a_pooler_restored, crate::bench::Bench::pooled(), lost_commits);
+conforms!(s3_restored, crate::bench::Bench::bucket(), lost_commits);
 conforms!(kubernetes_restored, crate::bench::Bench::kubernetes(), lost_commits);

@@ -16,7 +16,7 @@ use terraform_provider_metal::{
         queue::{Turn, turn},
         state::Phase,
     },
-    settings::{Environment, open_store},
+    settings::open_store,
     store::{RecordLookup, Store},
 };
 use tokio::{
@@ -27,7 +27,11 @@ use tokio::{
 use crate::{
     bench::{apply, finish, join, soon, try_admit},
     records::{AGING, key, request},
-    support::{kubernetes::Kubernetes, postgres::Postgres},
+    support::{
+        bucket::{self, Bucket},
+        kubernetes::Kubernetes,
+        postgres::Postgres,
+    },
 };
 
 const URL: &str = "STORE_TEST_URL";
@@ -48,8 +52,7 @@ pub fn process(role: &str, url: &str, number: u32) -> Child {
 async fn open(url: &str) -> Arc<dyn Store> {
     // As in `main`.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let environment = Environment::default();
-    open_store(Some(url), &environment, Arc::new(SystemClock::default())).await.unwrap().0
+    open_store(Some(url), &bucket::environment(), Arc::new(SystemClock::default())).await.unwrap().0
 }
 
 /// Returns the store and number of a child process, or `None` outside a child.
@@ -66,7 +69,8 @@ fn shared_stores() -> Vec<(String, Option<tempfile::TempDir>)> {
     let database = server.url("postgres", &server.database());
     let cluster = Kubernetes::shared();
     let namespace = cluster.store(&cluster.namespace());
-    vec![(file, Some(folder)), (database, None), (namespace, None)]
+    let bucket = Bucket::shared().url(&Bucket::prefix());
+    vec![(file, Some(folder)), (database, None), (namespace, None), (bucket, None)]
 }
 
 /// Lines with `<word>` in a process's output.

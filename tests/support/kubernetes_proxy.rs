@@ -1,4 +1,5 @@
-//! A proxy to an API server that counts requests, and answers or delays selected requests.
+//! A proxy to an API server or a bucket that counts requests, and answers or delays selected
+//! requests.
 //!
 //! Clients use HTTP/1.1 without TLS; the proxy forwards to the real server.
 
@@ -25,10 +26,15 @@ pub struct Seen {
     pub method: String,
     /// Includes the query.
     pub path: String,
+    pub headers: Vec<(String, String)>,
     pub body: String,
 }
 
 impl Seen {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
     pub fn is_watch(&self) -> bool {
         self.path.contains("watch=true")
     }
@@ -43,6 +49,8 @@ pub enum Deal {
     Answer(u16, &'static str, String),
     /// Forwards it after the notification.
     Wait(Arc<Notify>),
+    /// Forwards it twice and returns the second reply.
+    Repeat,
     /// Forwards it, then closes the connection without a reply.
     LoseReply,
     /// Forwards it and notifies the test when it completes; the reply is never sent.
@@ -76,6 +84,14 @@ struct Inner {
     upstream: String,
 }
 
+impl Inner {
+    fn request(&self, seen: &Seen) -> reqwest::RequestBuilder {
+        let method = seen.method.parse().unwrap();
+        let request = self.http.request(method, format!("{}{}", self.upstream, seen.path)).body(seen.body.clone());
+        seen.headers.iter().fold(request, |request, (name, value)| request.header(name, value))
+    }
+}
+
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -98,12 +114,17 @@ impl Proxy {
     pub async fn to(cluster: &Kubernetes) -> Self {
         let ca = reqwest::Certificate::from_pem(&std::fs::read(cluster.ca_file()).unwrap()).unwrap();
         let http = reqwest::Client::builder().tls_certs_only([ca]).build().unwrap();
-        let inner = Arc::new(Inner {
-            rule: Mutex::new(Box::new(|_| Deal::Pass)),
-            seen: Mutex::default(),
-            http,
-            upstream: cluster.url(),
-        });
+        Self::between(http, cluster.url()).await
+    }
+
+    /// Starts a proxy for a server without TLS.
+    pub async fn to_plain(upstream: String) -> Self {
+        Self::between(reqwest::Client::builder().no_proxy().build().unwrap(), upstream).await
+    }
+
+    async fn between(http: reqwest::Client, upstream: String) -> Self {
+        let inner =
+            Arc::new(Inner { rule: Mutex::new(Box::new(|_| Deal::Pass)), seen: Mutex::default(), http, upstream });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let serving = inner.clone();
@@ -164,7 +185,7 @@ pub fn too_many() -> Deal {
 
 async fn serve(inner: Arc<Inner>, stream: TcpStream) {
     let mut stream = BufReader::new(stream);
-    while let Some((seen, headers)) = read_request(&mut stream).await {
+    while let Some(seen) = read_request(&mut stream).await {
         locked(&inner.seen).push(seen.clone());
         let deal = (locked(&inner.rule))(&seen);
         match &deal {
@@ -178,10 +199,14 @@ async fn serve(inner: Arc<Inner>, stream: TcpStream) {
                 continue;
             }
             Deal::Wait(until) => until.notified().await,
+            Deal::Repeat => {
+                let first = inner.request(&seen).send().await;
+                drop(first.unwrap().bytes().await);
+            }
             Deal::Pass | Deal::LoseReply | Deal::KeepReply(_) => {}
         }
         let lose = matches!(deal, Deal::LoseReply | Deal::KeepReply(_));
-        let goes_on = forward(&inner, &mut stream, &seen, &headers, lose).await;
+        let goes_on = forward(&inner, &mut stream, &seen, lose).await;
         if let Deal::KeepReply(done) = deal {
             done.notify_one();
             // Until the client disconnects.
@@ -195,7 +220,7 @@ async fn serve(inner: Arc<Inner>, stream: TcpStream) {
 
 /// Reads a connection's next request and the headers that affect the reply. Returns `None` at its
 /// end.
-pub async fn read_request(stream: &mut BufReader<TcpStream>) -> Option<(Seen, Vec<(String, String)>)> {
+pub async fn read_request(stream: &mut BufReader<TcpStream>) -> Option<Seen> {
     let mut line = String::new();
     stream.read_line(&mut line).await.ok()?;
     let mut words = line.split_whitespace();
@@ -208,31 +233,26 @@ pub async fn read_request(stream: &mut BufReader<TcpStream>) -> Option<(Seen, Ve
         let Some((name, value)) = line.trim_end().split_once(": ") else { break };
         if name.eq_ignore_ascii_case("content-length") {
             length = value.parse().ok()?;
-        } else if ["authorization", "accept", "content-type"].iter().any(|wanted| name.eq_ignore_ascii_case(wanted)) {
+        } else if is_forwarded(&name.to_ascii_lowercase()) {
             headers.push((name.to_owned(), value.to_owned()));
         }
     }
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.ok()?;
-    Some((Seen { method, path, body: String::from_utf8(body).ok()? }, headers))
+    Some(Seen { method, path, headers, body: String::from_utf8(body).ok()? })
+}
+
+/// Returns true for a header that changes the reply. A signature covers `host`.
+fn is_forwarded(name: &str) -> bool {
+    let fixed = ["authorization", "accept", "content-type", "host", "if-match", "if-none-match"].contains(&name);
+    fixed || name.starts_with("x-amz-") || name.starts_with("x-ms-") || name.starts_with("x-goog-")
 }
 
 /// Returns false if the connection ended.
-async fn forward(
-    inner: &Inner,
-    stream: &mut BufReader<TcpStream>,
-    seen: &Seen,
-    headers: &[(String, String)],
-    lose: bool,
-) -> bool {
-    let method = seen.method.parse().unwrap();
-    let mut request = inner.http.request(method, format!("{}{}", inner.upstream, seen.path)).body(seen.body.clone());
-    for (name, value) in headers {
-        request = request.header(name, value);
-    }
-    let Ok(mut reply) = request.send().await else { return false };
+async fn forward(inner: &Inner, stream: &mut BufReader<TcpStream>, seen: &Seen, lose: bool) -> bool {
+    let Ok(mut reply) = inner.request(seen).send().await else { return false };
     let mut head = format!("HTTP/1.1 {} Real\r\n", reply.status().as_u16());
-    for name in ["content-type", "date", "retry-after"] {
+    for name in ["content-type", "date", "retry-after", "etag", "last-modified", "x-goog-generation"] {
         if let Some(value) = reply.headers().get(name) {
             let _ = write!(head, "{name}: {}\r\n", value.to_str().unwrap());
         }

@@ -1,6 +1,7 @@
 //! Servers started by the tests.
 #![allow(dead_code)]
 
+pub mod bucket;
 pub mod cluster_api;
 pub mod faulty;
 pub mod gate;

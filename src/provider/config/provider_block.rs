@@ -30,7 +30,7 @@ block! {
     pub struct ProviderModel {
         coordination_url: Text => optional(
             String,
-            "The store for records, queue and locks: `postgres://user@host/database`, `kubernetes://namespace` or `sqlite:///path/to/file`. With `?shared=true`, other users of the machine can have write access to the file. All users and jobs that change the same servers must share one store. Default: `METAL_COORDINATION_URL`, else a file in the user's state directory, which covers only this machine. See the guide about many runners.",
+            "The store for records, queue and locks: `s3://bucket/prefix`, `postgres://user@host/database`, `kubernetes://namespace` or `sqlite:///path/to/file`. With `?shared=true`, other users of the machine can have write access to the file. All users and jobs that change the same servers must share one store. Default: `METAL_COORDINATION_URL`, else a file in the user's state directory, which covers only this machine. See the guide about many runners.",
         );
         owner: Text => optional(
             String,

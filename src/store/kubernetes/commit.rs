@@ -6,17 +6,17 @@ use serde_json::Value;
 
 use super::{
     fault::ErrorMapper,
-    journal::{self, Entry},
+    journal,
     link::{StoreClient, WriteResult},
     lock::{ApprovalSet, Head, Next, Row, text, whole},
     names::Names,
     objects,
 };
-use crate::store::{StoreError, capacity, optimistic::CommitDelta};
-
-/// How much history a lock contains before it moves to a journal, in bytes of JSON. Every read of
-/// the lock transfers it.
-pub(super) const CARRIED: usize = 16 * 1024;
+use crate::store::{
+    StoreError, capacity,
+    history::{CARRIED, Entry},
+    optimistic::CommitDelta,
+};
 
 /// The API server's limit for a ConfigMap, in bytes
 /// (<https://kubernetes.io/docs/concepts/configuration/configmap/>).

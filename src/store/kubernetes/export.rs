@@ -3,6 +3,7 @@
 //! Locks and journals contain the log. These are two lists with different revisions, so a commit
 //! that is newer than the newest listed lock can be missing. The next read returns it.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
     link::{self, StoreClient},
     objects,
 };
-use crate::store::{AuditLine, AuditPosition, AuditStart, StoreError, forgotten_before};
+use crate::store::{AuditLine, AuditPosition, AuditStart, StoreError, forgotten_before, history};
 
 /// Reads the next lines.
 pub(super) async fn read(store: &KubernetesStore, start: &AuditStart) -> Result<Vec<AuditLine>, StoreError> {
@@ -42,28 +43,12 @@ pub(super) async fn read(store: &KubernetesStore, start: &AuditStart) -> Result<
             stamp: None,
         });
     }
-    for entry in journal::in_order(entries) {
-        for (number, event) in (0..).zip(entry.events) {
-            let position =
-                AuditPosition { order: entry.order.unwrap_or_default(), commit: entry.commit.clone(), number };
-            lines.push(AuditLine { id: format!("{}-{number}", entry.commit), position, event: Ok(event), stamp: None });
-        }
-    }
-    lines.sort_by(|one, other| one.position.cmp(&other.position));
-    match start {
-        AuditStart::Oldest => {}
-        AuditStart::Age(age) => {
-            let since = forgotten_before(store.now().await?, *age);
-            lines.retain(|line| line.event.as_ref().is_ok_and(|event| event.at >= since) || line.event.is_err());
-        }
-        AuditStart::After(position) => lines.retain(|line| line.position > *position),
-        AuditStart::AfterId(id) => {
-            let found = lines.iter().position(|line| line.id == *id);
-            let found = found.ok_or_else(|| store_link.faults.no_such_line(id))?;
-            lines.drain(..=found);
-        }
-    }
-    Ok(lines)
+    lines.extend(history::lines(entries));
+    let since = match start {
+        AuditStart::Age(age) => forgotten_before(store.now().await?, *age),
+        _ => Timestamp::MIN,
+    };
+    history::from(lines, start, since, &store_link.faults)
 }
 
 /// Returns the revision in a journal's name.

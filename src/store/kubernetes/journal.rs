@@ -1,14 +1,9 @@
-//! History: ended records and audit lines.
-//!
-//! A commit writes one object, the lock, so history stays in the lock at first. When it has grown,
-//! the next commit copies it into an immutable journal object and removes it from the lock. A
-//! process that dies in between leaves a duplicate, which readers detect by commit name.
+//! History in journal objects, and the labels by which it is found.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
@@ -17,55 +12,13 @@ use super::{
     objects::{self, KIND, OLDEST},
 };
 use crate::{
-    maintenance::{ids::LockKey, lock::AuditEvent, state::Maintenance},
+    maintenance::ids::LockKey,
     shown::OneLine,
-    store::StoreError,
+    store::{
+        StoreError,
+        history::{Entry, oldest},
+    },
 };
-
-/// A commit's history.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Entry {
-    /// The commit's name.
-    pub(super) commit: String,
-    /// The commit's revision, which orders commits across servers. In the lock it is stored
-    /// separately, because the API server assigns it during the write.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) order: Option<i64>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) finished: Vec<Maintenance>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) events: Vec<AuditEvent>,
-}
-
-impl Entry {
-    fn times(&self) -> impl Iterator<Item = Timestamp> {
-        self.finished.iter().filter_map(|record| record.detached_at).chain(self.events.iter().map(|event| event.at))
-    }
-
-    /// Removes records and lines from before a given time, up to the limits.
-    fn forget(&mut self, before: Timestamp, records: &mut u32, lines: &mut u32) -> u64 {
-        let mut gone = 0;
-        let mut goes = |at: Option<Timestamp>, left: &mut u32| {
-            let goes = *left > 0 && at.is_some_and(|at| at < before);
-            if goes {
-                *left -= 1;
-                gone += 1;
-            }
-            goes
-        };
-        self.finished.retain(|record| !goes(record.detached_at, records));
-        self.events.retain(|event| !goes(Some(event.at), lines));
-        gone
-    }
-}
-
-/// Removes history from before a given time, oldest first, up to the limits. Returns the number of
-/// removals.
-pub(super) fn forget(entries: &mut Vec<Entry>, before: Timestamp, records: &mut u32, lines: &mut u32) -> u64 {
-    let gone = entries.iter_mut().map(|entry| entry.forget(before, records, lines)).sum();
-    entries.retain(|entry| !entry.finished.is_empty() || !entry.events.is_empty());
-    gone
-}
 
 /// Returns the labels by which these entries are found.
 pub(super) fn labels<'a>(entries: impl Iterator<Item = &'a Entry>) -> BTreeSet<String> {
@@ -78,11 +31,6 @@ pub(super) fn labels<'a>(entries: impl Iterator<Item = &'a Entry>) -> BTreeSet<S
         }
     }
     labels
-}
-
-/// Returns the oldest end time.
-pub(super) fn oldest<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option<Timestamp> {
-    entries.flat_map(Entry::times).min()
 }
 
 /// Builds the journal object for one lock's entries.
@@ -129,12 +77,4 @@ pub(super) fn entries(map: &ConfigMap, faults: &ErrorMapper) -> Result<Vec<Entry
         }
         _ => Ok(Vec::new()),
     }
-}
-
-/// Sorts entries by commit, and drops duplicates from a process that died while moving them.
-pub(super) fn in_order(mut entries: Vec<Entry>) -> Vec<Entry> {
-    entries.sort_by_key(|entry| entry.order);
-    let mut known = HashSet::new();
-    entries.retain(|entry| known.insert(entry.commit.clone()));
-    entries
 }

@@ -28,7 +28,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     fault::ErrorMapper,
-    journal::{self, Entry},
+    journal,
     link::revision,
     objects::{self, BUSY, FENCED, KIND, OLDEST},
 };
@@ -37,12 +37,19 @@ use crate::{
         approval::{Approval, Claim},
         ids::{Generation, LockKey, Uid},
         lock::ServerLock,
-        quarantine::{Records, Unreadable},
+        quarantine::Records,
         shared::Shared,
         state::Maintenance,
     },
     shown::OneLine,
-    store::{StoreError, extended::StoredSlot, optimistic::Commits, views::Stored},
+    store::{
+        StoreError,
+        extended::StoredSlot,
+        history::{self, Entry},
+        optimistic::Commits,
+        records,
+        views::Stored,
+    },
 };
 
 /// Longer records are compressed, in bytes of JSON. Shorter records stay readable for people.
@@ -277,42 +284,14 @@ fn marks(map: &ConfigMap) -> (BTreeMap<String, Uid>, Vec<String>) {
 
 fn active(map: &ConfigMap, faults: &ErrorMapper) -> Result<Records, StoreError> {
     let Some(ByteString(packed)) = map.binary_data.as_ref().and_then(|data| data.get(PACKED)) else {
-        return records(
-            map.data.as_ref().and_then(|data| data.get("active")).map_or("[]", String::as_str),
-            map,
-            faults,
-        );
+        let plain = map.data.as_ref().and_then(|data| data.get("active")).map_or("[]", String::as_str);
+        return records::parse(plain).map_err(|error| misread(map, "active", faults, error));
     };
     let mut plain = Vec::new();
     let unpacked = GzDecoder::new(packed.as_slice()).take(LARGEST).read_to_end(&mut plain);
     unpacked.map_err(|error| misread(map, PACKED, faults, error))?;
     let plain = String::from_utf8(plain).map_err(|error| misread(map, PACKED, faults, error))?;
-    records(&plain, map, faults)
-}
-
-/// Reads a list of records, and keeps unreadable records unchanged.
-fn records(plain: &str, map: &ConfigMap, faults: &ErrorMapper) -> Result<Records, StoreError> {
-    if let Ok(records) = serde_json::from_str(plain) {
-        return Ok((records, Vec::new()));
-    }
-    let each: Vec<Value> = serde_json::from_str(plain).map_err(|error| misread(map, "active", faults, error))?;
-    let uid = |value: &Value| value["uid"].as_str().unwrap_or_default().to_owned();
-    Ok(Unreadable::part(each.iter().map(|value| Unreadable::or_record(&uid(value), &value.to_string()))))
-}
-
-/// Formats a list of records.
-fn listed(
-    records: &[Shared<Maintenance>],
-    unreadable: &[Unreadable],
-    faults: &ErrorMapper,
-) -> Result<String, StoreError> {
-    let mut plain = text("active", records, faults)?;
-    for record in unreadable {
-        plain.pop();
-        let comma = if plain.len() > 1 { "," } else { "" };
-        plain.push_str(&format!("{comma}{}]", record.raw));
-    }
-    Ok(plain)
+    records::parse(&plain).map_err(|error| misread(map, "active", faults, error))
 }
 
 /// Lock parts to write. Unset parts stay unchanged.
@@ -349,7 +328,7 @@ impl Next<'_> {
             kept.insert("approvals".into(), json(text(&name, words, faults)?));
         }
         if let Some(records) = self.active {
-            let plain = listed(records, &row.lock.unreadable, faults)?;
+            let plain = records::text(records, &row.lock.unreadable).map_err(|error| faults.record(&name, error))?;
             let large = plain.len() > READABLE;
             packed.insert(PACKED.into(), if large { pack(&plain, &name, faults)? } else { Value::Null });
             kept.insert("active".into(), if large { Value::Null } else { json(plain) });
@@ -373,7 +352,7 @@ impl Next<'_> {
                 kept.insert(key.into(), json(text(&name, &bare, faults)?));
             }
         }
-        let mut annotations = json!({OLDEST: journal::oldest(all()).map(|at| at.to_string())});
+        let mut annotations = json!({OLDEST: history::oldest(all()).map(|at| at.to_string())});
         if let Some(fence) = self.fence {
             annotations[FENCED] = json!(fence);
         }

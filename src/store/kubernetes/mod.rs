@@ -5,12 +5,12 @@
 //! Updating it on condition of its `resourceVersion` commits a change. All other objects are
 //! derived from it or ignored without it, so a process can die between any two requests.
 
-mod alive;
 mod commit;
 mod conditional;
 mod export;
 mod fault;
 mod journal;
+mod lease;
 mod link;
 mod lock;
 mod names;
@@ -35,9 +35,7 @@ pub use self::url::KubernetesOptions;
 pub(super) use self::url::namespace_of;
 
 use self::{
-    alive::{Alive, LeaseStatus, Look},
     fault::ErrorMapper,
-    journal::Entry,
     link::{StoreClient, WriteResult},
     lock::{Row, data, text},
     names::{Names, Pointer},
@@ -45,9 +43,12 @@ use self::{
     watch::Watch,
 };
 use super::{
-    AuditLine, AuditStart, Contents, LockView, RecordLookup, Store, StoreError, Transition, forgotten_before,
+    AuditLine, AuditStart, Contents, LockView, RecordLookup, Store, StoreError, Transition,
+    alive::{Alive, Look},
+    forgotten_before,
     format::{self, FORMAT},
     group::transact,
+    history::{self, Entry},
     lease_end,
     optimistic::{Loaded, look},
     recall::OwnProcesses,
@@ -186,8 +187,8 @@ impl KubernetesStore {
         };
         let look = Look { asked, answered: self.link.clock.monotonic(), now };
         let mut leases = Leases::default();
-        for lease in &found {
-            let said = LeaseStatus::of(lease, &self.link.faults)?;
+        for one in &found {
+            let said = lease::status(one, &self.link.faults)?;
             if runners.binary_search(&&said.runner).is_ok() {
                 let until = self.alive.until(&said, look, self.time.is_given());
                 leases.0.insert(said.runner, until);
@@ -219,7 +220,7 @@ impl KubernetesStore {
             }
             tracing::warn!("a journal cannot be read and is skipped: {cause}");
         }
-        Ok(journal::in_order(entries))
+        Ok(history::in_order(entries))
     }
 
     /// Returns the pointer's active record, or the last `wanted` record in the history.
@@ -304,14 +305,7 @@ impl Store for KubernetesStore {
                 let mut locks = shown.collect::<Result<Vec<_>, StoreError>>()?;
                 locks.sort_by(|one, other| one.key.cmp(&other.key));
                 let leases = self.leases(locks.iter().map(|lock| &**lock), now).await?;
-                let views = locks.into_iter().map(|lock| {
-                    let attached = lock.active.iter().filter_map(|record| record.attachment.as_ref());
-                    let own = attached
-                        .filter_map(|attachment| Some((attachment.runner.id.clone(), leases.until(attachment)?)));
-                    let own = Leases(own.collect());
-                    LockView::new(lock, own, now)
-                });
-                Ok(views.collect())
+                Ok(locks.into_iter().map(|lock| LockView::of_several(lock, &leases, now)).collect())
             })
             .await
     }
@@ -332,7 +326,7 @@ impl Store for KubernetesStore {
             .patience
             .repeat(|| async {
                 let now = self.now().await?;
-                self.link.apply_lease(&name, &alive::renewed(runner, now, ttl)).await?;
+                self.link.apply_lease(&name, &lease::renewed(runner, now, ttl)).await?;
                 self.own_processes.renewed(&runner.id, lease_end(now, ttl));
                 Ok(())
             })
@@ -346,9 +340,9 @@ impl Store for KubernetesStore {
             .patience
             .repeat(|| async {
                 let now = self.now().await?;
-                let Some(lease) = self.link.lease(&name).await? else { return Ok(()) };
-                let said = LeaseStatus::of(&lease, &self.link.faults)?;
-                self.link.apply_lease(&name, &alive::ended(&said, now)).await
+                let Some(found) = self.link.lease(&name).await? else { return Ok(()) };
+                let said = lease::status(&found, &self.link.faults)?;
+                self.link.apply_lease(&name, &lease::ended(&said, now)).await
             })
             .await
     }

@@ -15,9 +15,11 @@
 //! in the data.
 
 use kube::core::ObjectMeta;
-use sha2::{Digest as _, Sha256};
 
-use crate::maintenance::ids::{LockKey, MaintenanceId, RunnerId, Uid};
+use crate::{
+    maintenance::ids::{LockKey, MaintenanceId, RunnerId, Uid},
+    store::digest,
+};
 
 /// The label with an object's kind.
 pub(super) const KIND: &str = "terraform-provider-metal/kind";
@@ -43,11 +45,6 @@ pub(super) const STORE: &str = "metal-store";
 
 /// The Lease of the process that prunes history.
 pub(super) const SWEEPER: &str = "metal-sweeper";
-
-/// Returns the first 160 bits of SHA-256, which fit into a label.
-fn digest(text: &str) -> String {
-    Sha256::digest(text)[..20].iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 pub(super) fn lock(key: &LockKey) -> String {
     format!("metal-lock-{}", digest(key.raw()))

@@ -7,8 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Map, Value, json};
 
 use super::{
-    alive::LeaseStatus,
-    journal::{self, Entry},
+    journal, lease,
     link::{StoreClient, WriteResult},
     lock::{Next, Row, data, text},
     names,
@@ -17,7 +16,11 @@ use super::{
 };
 use crate::{
     maintenance::ids::RunnerId,
-    store::{StoreError, lease_end},
+    store::{
+        StoreError,
+        history::{self, Entry, Limits},
+        lease_end,
+    },
 };
 
 /// The minimum age before a dead process's leftovers are removed.
@@ -63,25 +66,12 @@ pub(super) async fn prune(link: &StoreClient, before: Timestamp, now: Timestamp,
     }
     old.retain(|(oldest, _)| *oldest < before);
     old.sort();
-    let mut limits = Limits { before, records: most, lines: most };
+    let mut limits = Limits::new(before, most);
     let gone = from_all(link, old.iter().map(|(_, name)| name), &mut limits).await?;
     if gone == 0 {
         tidy(link, now).await?;
     }
     Ok(gone)
-}
-
-/// Limits for one pruning: the time, and the numbers of records and lines.
-struct Limits {
-    before: Timestamp,
-    records: u32,
-    lines: u32,
-}
-
-impl Limits {
-    fn forget(&mut self, entries: &mut Vec<Entry>) -> u64 {
-        journal::forget(entries, self.before, &mut self.records, &mut self.lines)
-    }
 }
 
 async fn from_all(
@@ -91,7 +81,7 @@ async fn from_all(
 ) -> Result<u64, StoreError> {
     let mut gone = 0;
     for name in names {
-        if limits.records == 0 && limits.lines == 0 {
+        if limits.reached() {
             break;
         }
         // Objects that change concurrently are skipped until the next pruning.
@@ -136,7 +126,7 @@ async fn from_journal(link: &StoreClient, map: &ConfigMap, limits: &mut Limits) 
     } else {
         let (had, has) = (journal::labels(old.iter()), journal::labels(entries.iter()));
         let labels: Map<String, Value> = had.difference(&has).map(|label| (label.clone(), Value::Null)).collect();
-        let oldest = journal::oldest(entries.iter()).unwrap_or(Timestamp::MAX);
+        let oldest = history::oldest(entries.iter()).unwrap_or(Timestamp::MAX);
         let patch = json!({
             "metadata": {"resourceVersion": version, "labels": labels, "annotations": {OLDEST: oldest.to_string()}},
             "data": {"entries": text(name, &entries, &link.faults)?},
@@ -160,10 +150,10 @@ async fn tidy(link: &StoreClient, now: Timestamp) -> Result<(), StoreError> {
         }
     }
     let mut gone = Vec::new();
-    for lease in link.all_leases(&objects::all("runner")).await? {
-        let said = LeaseStatus::of(&lease, &link.faults)?;
+    for found in link.all_leases(&objects::all("runner")).await? {
+        let said = lease::status(&found, &link.faults)?;
         if said.until < long_ago {
-            gone.push((said.runner, lease.metadata.resource_version));
+            gone.push((said.runner, found.metadata.resource_version));
         }
     }
     if gone.is_empty() {

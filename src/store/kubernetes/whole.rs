@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::{
     KubernetesStore, Meta,
-    commit::{AT_ONCE, CARRIED},
-    journal::{self, Entry},
+    commit::AT_ONCE,
+    journal,
     link::{StoreClient, WriteResult},
     lock::{self, ApprovalSet, Head, Next, Row, data, text, whole},
     names::{self, Pointer},
@@ -22,11 +22,8 @@ use crate::{
         lock::ServerLock,
     },
     shown::OneLine,
-    store::{Contents, StoreError, format::FORMAT, optimistic::Commits},
+    store::{Contents, StoreError, format::FORMAT, history, optimistic::Commits},
 };
-
-/// Journal size during an import, in bytes of JSON.
-const JOURNAL: usize = 8 * CARRIED;
 
 pub(super) fn kind(map: &ConfigMap) -> &str {
     objects::kind(&map.metadata).unwrap_or_default()
@@ -94,7 +91,7 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
             Err(error) => or_oddity(&mut oddities, error)?,
         }
     }
-    let entries = journal::in_order(entries);
+    let entries = history::in_order(entries);
     locks.sort_by(|one, other| one.key.cmp(&other.key));
     bindings.sort();
     for record in locks.iter().flat_map(|lock| &lock.active) {
@@ -156,7 +153,7 @@ pub(super) async fn write(store: &KubernetesStore, contents: &Contents) -> Resul
         };
         objects.push((objects::lock(&lock.key), whole(next.patch(&Row::empty(&lock.key), faults)?)));
     }
-    for (number, entries) in moved(contents, faults)?.iter().enumerate() {
+    for (number, entries) in history::imported(contents, faults)?.iter().enumerate() {
         let key = LockKey::new("moved");
         let name = format!("{}-moved", objects::journal(&key, i64::try_from(number).unwrap_or(i64::MAX)));
         objects.push((name.clone(), journal::object(&name, &key, entries, faults)?));
@@ -189,32 +186,4 @@ pub(super) fn binding(
 ) -> Result<serde_json::Value, StoreError> {
     let bound = text(name, &(server, key), &link.faults)?;
     Ok(json!({"metadata": {"name": name, "labels": {KIND: "bound"}}, "data": {"bound": bound}}))
-}
-
-/// Returns history and audit events in order, with revisions before every future commit.
-fn moved(contents: &Contents, faults: &super::fault::ErrorMapper) -> Result<Vec<Vec<Entry>>, StoreError> {
-    let before = |number: usize, all: usize| Some(i64::try_from(number).unwrap_or(0) - i64::try_from(all).unwrap_or(0));
-    let entry = |commit: String, order| Entry { commit, order, finished: Vec::new(), events: Vec::new() };
-    let mut journals: Vec<Vec<Entry>> = vec![Vec::new()];
-    let mut size = 0;
-    let history = contents.history.iter().enumerate().map(|(number, record)| Entry {
-        finished: vec![record.clone()],
-        ..entry(format!("moved-record-{number}"), before(number, contents.history.len()))
-    });
-    let audit = contents.audit.iter().enumerate().map(|(number, event)| Entry {
-        events: vec![event.clone()],
-        ..entry(format!("moved-line-{number}"), before(number, contents.audit.len()))
-    });
-    for entry in history.chain(audit) {
-        size += text("history", &entry, faults)?.len();
-        if size > JOURNAL {
-            journals.push(Vec::new());
-            size = 0;
-        }
-        if let Some(last) = journals.last_mut() {
-            last.push(entry);
-        }
-    }
-    journals.retain(|entries| !entries.is_empty());
-    Ok(journals)
 }

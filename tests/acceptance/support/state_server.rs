@@ -96,7 +96,7 @@ impl StateServer {
 
 async fn serve(kept: Arc<Mutex<Kept>>, stream: TcpStream) {
     let mut stream = BufReader::new(stream);
-    while let Some((Seen { method, body, .. }, _)) = read_request(&mut stream).await {
+    while let Some(Seen { method, body, .. }) = read_request(&mut stream).await {
         let (status, answer) = answer(&kept, &method, body);
         if status.is_empty() {
             std::future::pending::<()>().await;

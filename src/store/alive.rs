@@ -1,12 +1,11 @@
-//! Process liveness.
+//! Process liveness, for stores whose servers each have their own clock.
 //!
-//! Each process has a Lease, like Kubernetes components with leader election. A Lease is written
-//! with one API server's time and read with another's, so its end alone proves little. A process is
-//! dead if
+//! A lease is written with one server's time and read with another's, so its end alone proves
+//! little. A process is dead if
 //!
 //! - it resigned,
-//! - or its Lease stayed unchanged for its whole length, on our monotonic clock,
-//! - or its end passed longer ago than two clocks in a cluster can differ.
+//! - or its lease stayed unchanged for its whole length, on our monotonic clock,
+//! - or its end passed longer ago than two servers' clocks can differ.
 //!
 //! A process that first looks shortly after another process died waits for up to a lease length. A
 //! process that was already watching does not wait.
@@ -18,89 +17,28 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1::Lease;
-use serde_json::{Value, json};
 
-use super::{
-    fault::ErrorMapper,
-    objects::{self, KIND, OVER, RUNNER, UNTIL},
-};
-use crate::{
-    maintenance::ids::{Runner, RunnerId},
-    store::{StoreError, lease_end},
-};
+use crate::maintenance::ids::RunnerId;
 
-/// The largest difference between two API servers' clocks. Beyond that, a cluster rejects its own
+/// The largest difference between two servers' clocks. Beyond that, a cluster rejects its own
 /// certificates and tokens.
 const APART: SignedDuration = SignedDuration::from_secs(30);
 
 /// The shortest remaining time reported for a lease that has not ended.
 const STILL: SignedDuration = SignedDuration::from_millis(500);
 
-/// Cached Leases. Other Leases count as first seen at each look.
+/// Cached leases. Other leases count as first seen at each look.
 const REMEMBERED: usize = 8192;
 
-/// A parsed Lease.
+/// A process's lease as read.
 #[derive(Clone, Debug)]
 pub(super) struct LeaseStatus {
     pub(super) runner: RunnerId,
     pub(super) until: Timestamp,
     pub(super) over: bool,
-    length: Duration,
+    pub(super) length: Duration,
     /// Changes with each renewal.
-    version: String,
-}
-
-impl LeaseStatus {
-    pub(super) fn of(lease: &Lease, faults: &ErrorMapper) -> Result<Self, StoreError> {
-        let name = format!("the Lease {}", lease.metadata.name.as_deref().unwrap_or_default());
-        let empty = std::collections::BTreeMap::new();
-        let notes = lease.metadata.annotations.as_ref().unwrap_or(&empty);
-        let runner = notes.get(RUNNER).ok_or_else(|| faults.record(&name, "it does not name a process"))?;
-        let until = notes.get(UNTIL).ok_or_else(|| faults.record(&name, "it does not have an end time"))?;
-        let until = until.parse().map_err(|error| faults.record(&name, error))?;
-        let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
-        Ok(Self {
-            runner: RunnerId::new(runner.clone()),
-            until,
-            over: notes.contains_key(OVER),
-            length: Duration::from_secs(u64::try_from(seconds).unwrap_or_default()),
-            version: lease.metadata.resource_version.clone().unwrap_or_default(),
-        })
-    }
-}
-
-/// Builds the Lease of a process that lives for `ttl` from `now`.
-pub(super) fn renewed(runner: &Runner, now: Timestamp, ttl: Duration) -> Value {
-    // Leases use whole seconds. Rounding up is safe, because the process itself stops earlier.
-    let seconds = ttl.as_millis().div_ceil(1000).max(1);
-    let mut lease = lease(&runner.id, lease_end(now, ttl));
-    lease["spec"] = json!({
-        "holderIdentity": runner.to_string(),
-        "leaseDurationSeconds": i32::try_from(seconds).unwrap_or(i32::MAX),
-        "renewTime": format!("{now:.6}"),
-    });
-    lease
-}
-
-/// Builds the Lease of an ended process.
-pub(super) fn ended(said: &LeaseStatus, at: Timestamp) -> Value {
-    let mut lease = lease(&said.runner, at.min(said.until));
-    lease["metadata"]["annotations"][OVER] = json!("true");
-    lease["spec"] = json!({"leaseDurationSeconds": said.length.as_secs()});
-    lease
-}
-
-fn lease(runner: &RunnerId, until: Timestamp) -> Value {
-    json!({
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {
-            "name": objects::runner(runner),
-            "labels": {KIND: "runner"},
-            "annotations": {RUNNER: runner.raw(), UNTIL: until.to_string()},
-        },
-    })
+    pub(super) version: String,
 }
 
 /// A read's time, on our monotonic clock.
@@ -115,7 +53,7 @@ pub(super) struct Look {
 /// Leases observed by this process.
 #[derive(Debug, Default)]
 pub(super) struct Alive {
-    /// A Lease's version and when it was first observed.
+    /// A lease's version and when it was first observed.
     seen: Mutex<HashMap<RunnerId, (String, Duration)>>,
 }
 
