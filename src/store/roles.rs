@@ -20,8 +20,8 @@ pub enum RoleKind {
 }
 
 /// Returns the role definitions that an administrator applies to a store. The namespace in a
-/// Kubernetes `url` replaces `metal`. The place in an S3 `url` replaces `BUCKET` and `PREFIX`. Other
-/// URLs are ignored.
+/// Kubernetes `url` replaces `metal`. The place in an S3 `url` replaces `BUCKET` and `PREFIX`.
+/// Other URLs are ignored.
 pub fn roles(kind: RoleKind, url: Option<&SecretString>) -> Result<String, StoreError> {
     use secrecy::ExposeSecret as _;
     let of = |scheme: &str| url.filter(|url| url.expose_secret().starts_with(scheme));

@@ -99,7 +99,6 @@ const CASES: &[(&str, &str, Proof)] = &[
     ("release --allow NAMESPACE/NAME", "release --allow tests/m", Proof::Parser),
     ("store check", "store check", Proof::Anywhere),
     ("store roles postgres", "store roles postgres", Proof::Anywhere),
-    ("store roles s3", "store roles s3", Proof::Anywhere),
     ("audit export", "audit export", Proof::Anywhere),
     ("completion bash", "completion bash", Proof::Anywhere),
     ("--help", "--help", Proof::Anywhere),

@@ -85,7 +85,7 @@ async fn a_change_is_applied_once_whatever_happens_to_its_request() {
     ] {
         for new in [true, false] {
             let way = way().await;
-            let before = if new { 0 } else { 1 };
+            let before = u64::from(!new);
             if !new {
                 count_one(&*way.store).await.unwrap();
             }

@@ -177,8 +177,9 @@ impl Objects {
         for (name, text) in self.all().await.into_iter().filter(|(name, _)| name.starts_with(folder)) {
             let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
             change(&mut value);
-            if value.to_string() != text {
-                self.put(&name, &value.to_string()).await;
+            let changed = value.to_string();
+            if changed != text {
+                self.put(&name, &changed).await;
             }
         }
     }

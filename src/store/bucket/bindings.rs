@@ -1,4 +1,4 @@
-//! Server names and their lock keys, in one object: a run reads all of a server's names with one request.
+//! Server names and their lock keys, in one object: one request reads all of a server's names.
 
 use std::collections::BTreeMap;
 

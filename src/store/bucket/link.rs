@@ -1,5 +1,5 @@
-//! Requests to the bucket. This layer repeats none: only the caller can distinguish a repeated write
-//! from a conflict.
+//! Requests to the bucket. This layer repeats none: only the caller can distinguish a repeated
+//! write from a conflict.
 
 use std::sync::Arc;
 

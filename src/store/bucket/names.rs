@@ -97,8 +97,8 @@ fn later(one: Option<PastRecord>, other: Option<PastRecord>) -> Option<PastRecor
 
 /// Returns the last record of this name that ended and is still part of the lock.
 fn ended(row: &Row, id: &MaintenanceId) -> Option<PastRecord> {
-    let ended = row.outbox.iter().flat_map(|entry| entry.finished.iter().map(move |record| (entry, record)));
-    let (entry, record) = ended.filter(|(_, record)| record.id == *id).next_back()?;
+    let mut ended = row.outbox.iter().flat_map(|entry| entry.finished.iter().map(move |record| (entry, record)));
+    let (entry, record) = ended.rfind(|(_, record)| record.id == *id)?;
     Some(PastRecord { uid: record.uid.clone(), key: row.lock.key.clone(), order: entry.order.unwrap_or_default() })
 }
 
