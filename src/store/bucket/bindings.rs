@@ -72,8 +72,11 @@ fn apply(bindings: &mut Bindings, wanted: &Wanted) -> Result<(), StoreError> {
     for (number, server) in servers.iter().enumerate() {
         match bindings.get(server) {
             Some(bound) if bound != key && !rebind => {
-                let other =
-                    StoreError::OtherIdentity { server: server.clone().into(), bound: bound.clone(), found: key.clone() };
+                let other = StoreError::OtherIdentity {
+                    server: server.clone().into(),
+                    bound: bound.clone(),
+                    found: key.clone(),
+                };
                 if number == 0 {
                     return Err(other);
                 }

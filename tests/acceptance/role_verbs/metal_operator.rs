@@ -43,14 +43,15 @@ fn boots(user: &User, server: &str) -> Vec<Resource> {
     vec![maintenance(server, boot), ("metal_server_boot_configuration", rescue)]
 }
 
-/// Adds a server and waits until it can be claimed. Adding all at once would exceed the wait's limit.
+/// Adds a server and waits until it can be claimed. Adding all at once would exceed the wait's
+/// limit.
 async fn add(world: &World, server: &str) {
     world.add_server(server).await;
     world.until_state(server, "Available").await;
 }
 
-/// Removes a server with its BMC. The operators would otherwise reconcile the servers of all earlier
-/// turns, which slows the next ones down.
+/// Removes a server with its BMC. The operators would otherwise reconcile the servers of all
+/// earlier turns, which slows the next ones down.
 async fn remove(world: &World, server: &str) {
     let bmc = world.simulator.bmc_of(server).unwrap();
     for (kind, name) in [(Kind::Bmc, bmc.as_str()), (Kind::Server, server)] {
