@@ -27,6 +27,9 @@ const APART: SignedDuration = SignedDuration::from_secs(30);
 /// The shortest remaining time reported for a lease that has not ended.
 const STILL: SignedDuration = SignedDuration::from_millis(500);
 
+/// The minimum age before what a dead process left behind is removed.
+pub(super) const LEFT_BEHIND: SignedDuration = SignedDuration::from_hours(24);
+
 /// Cached leases. Other leases count as first seen at each look.
 const REMEMBERED: usize = 8192;
 

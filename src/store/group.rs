@@ -212,7 +212,7 @@ async fn lead(
 }
 
 /// Returns a random duration up to `pause`, so that racers separate.
-fn jittered(pause: Duration) -> Duration {
+pub(super) fn jittered(pause: Duration) -> Duration {
     let share = f64::from(Uuid::new_v4().as_fields().0) / f64::from(u32::MAX);
     pause.mul_f64(share)
 }

@@ -10,7 +10,14 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{AuditLine, AuditPosition, AuditStart, Contents, StoreError, fault::StoreErrors};
-use crate::maintenance::{lock::AuditEvent, state::Maintenance};
+use crate::{
+    maintenance::{
+        ids::LockKey,
+        lock::{AuditEvent, ServerLock},
+        state::Maintenance,
+    },
+    shown::OneLine,
+};
 
 /// How much history a lock contains before it moves to a journal, in bytes of JSON. Every read of
 /// the lock transfers it.
@@ -131,6 +138,31 @@ pub(super) fn from(
         }
     }
     Ok(lines)
+}
+
+/// Returns a store's contents from its entries in any order.
+pub(super) fn contents(
+    store_id: String,
+    locks: Vec<ServerLock>,
+    bindings: Vec<(String, LockKey)>,
+    entries: Vec<Entry>,
+    oddities: Vec<OneLine>,
+) -> Contents {
+    let (mut history, mut audit) = (Vec::new(), Vec::new());
+    for entry in in_order(entries) {
+        history.extend(entry.finished);
+        audit.extend(entry.events);
+    }
+    Contents { store_id, locks, history, bindings, audit, oddities }
+}
+
+/// Returns the problem if an active record's name does not point to its server.
+pub(super) fn misnamed(record: &Maintenance, pointed: Option<&LockKey>) -> Option<OneLine> {
+    match pointed {
+        Some(key) if *key == record.lock_key => None,
+        Some(key) => Some(format!("{} is active, but its name points to {key}", record.id).into()),
+        None => Some(format!("{} is active, but its name is free", record.id).into()),
+    }
 }
 
 /// Returns imported history in journals, ordered before every future commit.

@@ -92,10 +92,9 @@ impl StoreClient {
             Err(error @ Error::NotFound { .. }) if is_object(&error) => return Ok(ReadResult::Missing),
             Err(error) => return Err(self.faults.object(&error)),
         };
-        let UpdateVersion { e_tag, version } =
-            UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() };
+        let version = UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() };
         let bytes = found.bytes().await.map_err(|error| self.faults.object(&error))?;
-        Ok(ReadResult::Found(bytes.into(), Version(UpdateVersion { e_tag, version })))
+        Ok(ReadResult::Found(bytes.into(), Version(version)))
     }
 
     /// Reads and parses an object, or returns `None` if it does not exist.
@@ -203,7 +202,7 @@ fn is_object(error: &Error) -> bool {
 /// only the URL names the store.
 fn opened(place: &Parsed, connector: Connector, options: &BucketOptions) -> object_store::Result<Arc<dyn ObjectStore>> {
     let mut builder = AmazonS3Builder::new();
-    for (name, value) in options.variables.iter().filter(|(name, _)| name.starts_with("AWS_")) {
+    for (name, value) in &options.variables {
         match name.to_ascii_lowercase().parse() {
             Ok(AmazonS3ConfigKey::Endpoint | AmazonS3ConfigKey::S3Endpoint) | Err(_) => {}
             Ok(key) => builder = builder.with_config(key, value.expose_secret()),

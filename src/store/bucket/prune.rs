@@ -4,7 +4,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use futures_util::future::join_all;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -17,13 +17,11 @@ use crate::{
     maintenance::ids::{RunnerId, Uid},
     store::{
         StoreError,
+        alive::LEFT_BEHIND,
         history::{Entry, Limits},
         lease_end,
     },
 };
-
-/// The minimum age before a dead process's lease is removed.
-const LEFT_BEHIND: SignedDuration = SignedDuration::from_hours(24);
 
 /// The contents of `sweeper.json`.
 #[derive(Debug, Serialize, Deserialize)]

@@ -7,12 +7,11 @@ use std::{
 
 use futures_util::{StreamExt as _, stream};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::{commit::AT_ONCE, lock::Rows};
 use crate::{
     clock::Clock,
-    store::{StoreError, watchers::Watchers},
+    store::{StoreError, group::jittered, watchers::Watchers},
 };
 
 /// The poll interval, and its random part, so that processes do not poll at the same time.
@@ -55,8 +54,7 @@ pub(super) async fn run(watch: Weak<Watch>) {
 }
 
 fn interval() -> Duration {
-    let share = f64::from(Uuid::new_v4().as_fields().0) / f64::from(u32::MAX);
-    POLL.0 + POLL.1.mul_f64(share)
+    POLL.0 + jittered(POLL.1)
 }
 
 /// Reads each watched lock that has changed.

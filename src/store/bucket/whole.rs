@@ -44,24 +44,10 @@ pub(super) async fn read(store: &BucketStore) -> Result<Contents, StoreError> {
     });
     let pointers: Vec<_> = stream::iter(pointers.collect::<Vec<_>>()).buffered(AT_ONCE).try_collect().await?;
     for (record, pointer) in pointers {
-        match pointer {
-            Some(pointer) if pointer.key == record.lock_key => {}
-            Some(pointer) => {
-                oddities.push(format!("{} is active, but its name points to {}", record.id, pointer.key).into());
-            }
-            None => oddities.push(format!("{} is active, but its name is free", record.id).into()),
-        }
+        oddities.extend(history::misnamed(record, pointer.as_ref().map(|pointer| &pointer.key)));
     }
     let bindings = link.read::<Bindings>(BINDINGS).await?.map(|(bindings, _)| bindings).unwrap_or_default();
-    let entries = history::in_order(entries);
-    Ok(Contents {
-        store_id: store.id.clone(),
-        locks,
-        history: entries.iter().flat_map(|entry| entry.finished.iter().cloned()).collect(),
-        bindings: bindings.into_iter().collect(),
-        audit: entries.iter().flat_map(|entry| entry.events.iter().cloned()).collect(),
-        oddities,
-    })
+    Ok(history::contents(store.id.clone(), locks, bindings.into_iter().collect(), entries, oddities))
 }
 
 /// Fills an unused bucket. Not atomic: the id is written last and marks the import as complete.

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Map, Value, json};
 
@@ -18,13 +18,11 @@ use crate::{
     maintenance::ids::RunnerId,
     store::{
         StoreError,
+        alive::LEFT_BEHIND,
         history::{self, Entry, Limits},
         lease_end,
     },
 };
-
-/// The minimum age before a dead process's leftovers are removed.
-const LEFT_BEHIND: SignedDuration = SignedDuration::from_hours(24);
 
 /// Claims the right to prune, with a Lease that contains its end.
 pub(super) async fn claim(

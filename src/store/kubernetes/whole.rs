@@ -91,26 +91,12 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
             Err(error) => or_oddity(&mut oddities, error)?,
         }
     }
-    let entries = history::in_order(entries);
-    locks.sort_by(|one, other| one.key.cmp(&other.key));
     bindings.sort();
+    locks.sort_by(|one, other| one.key.cmp(&other.key));
     for record in locks.iter().flat_map(|lock| &lock.active) {
-        match taken.get(&record.id) {
-            Some(pointer) if pointer.key == record.lock_key => {}
-            Some(pointer) => {
-                oddities.push(format!("{} is active, but its name points to {}", record.id, pointer.key).into());
-            }
-            None => oddities.push(format!("{} is active, but its name is free", record.id).into()),
-        }
+        oddities.extend(history::misnamed(record, taken.get(&record.id).map(|pointer| &pointer.key)));
     }
-    Ok(Contents {
-        store_id: store.id.clone(),
-        locks,
-        history: entries.iter().flat_map(|entry| entry.finished.iter().cloned()).collect(),
-        bindings,
-        audit: entries.iter().flat_map(|entry| entry.events.iter().cloned()).collect(),
-        oddities,
-    })
+    Ok(history::contents(store.id.clone(), locks, bindings, entries, oddities))
 }
 
 /// Reads the current format of the store.
